@@ -1,0 +1,222 @@
+//! Every metric of the server, in one place, in the OpenMetrics text format. Units are in the names.
+
+use std::fmt::Write;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+
+use crate::protocol::{Close, Code, TracePath};
+
+/// The metrics of one server. Each is an atomic number: to count costs no lock and no look-up.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Sockets that are open now.
+    pub connections: Gauge,
+    /// Sockets that were opened.
+    pub connects: Counter,
+    /// Messages that were stored for a client of this server.
+    pub sends: Counter,
+    /// Sends that were known from before.
+    pub repeated_sends: Counter,
+    /// Signals that were taken from a client of this server.
+    pub signals: Counter,
+    deliveries: [Counter; 3],
+    /// Signals that were queued for a session of this server.
+    pub signal_deliveries: Counter,
+    /// Items that were queued for other servers.
+    pub relay_items_sent: Counter,
+    /// Items that were sent once more after a stream broke.
+    pub relay_items_resent: Counter,
+    /// Stream messages that carried items to other servers.
+    pub relay_messages_sent: Counter,
+    /// Items that came from other servers.
+    pub relay_items_received: Counter,
+    /// Items that came for users of whom none was here, the sender having no reason to doubt it.
+    pub wasted_relays: Counter,
+    /// Items that were queued for servers which the registry does not name, but whose users it may have lost.
+    pub degraded_relays: Counter,
+    /// Look-ups: round trips to the registry.
+    pub lookups: Counter,
+    /// Users that were looked up.
+    pub looked_up_users: Counter,
+    /// Look-ups without an answer.
+    pub failed_lookups: Counter,
+    /// Users whose place in the registry is not known to be right.
+    pub unsettled_claims: Gauge,
+    /// Bytes that wait to be stored.
+    pub store_queue_bytes: Gauge,
+    /// Bytes that wait for other servers, or for their answer.
+    pub relay_queue_bytes: Gauge,
+    /// Whether this server cannot register its users: 0 or 1.
+    pub degraded: Gauge,
+    drops: [Counter; DROPS.len()],
+    closes: [Counter; Close::ALL.len()],
+    rejects: [Counter; Code::ALL.len()],
+}
+
+/// Why something was dropped that was on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drop {
+    /// A signal whose recipient does not read fast enough.
+    SignalToSlow,
+    /// A signal that took too long on its way here.
+    SignalTooOld,
+    /// A signal that waited too long for another server, or was on a stream that broke.
+    SignalWaited,
+    /// A signal that found a queue full.
+    SignalQueueFull,
+    /// A stored message that found the queue to a server full; that server reads it from the store.
+    RelayQueueFull,
+    /// A stored message that a server did not answer in time; that server reads it from the store.
+    RelayTooOld,
+    /// A stored message for a server that is not known yet; it reads that from the store when it is.
+    RelayToUnknown,
+    /// That recipients were not where they were thought to be: too many such answers came at once to look all up again.
+    SecondLookup,
+}
+
+const DROPS: [(Drop, &str); 8] = [
+    (Drop::SignalToSlow, "signal_to_slow_client"),
+    (Drop::SignalTooOld, "signal_too_old"),
+    (Drop::SignalWaited, "signal_waited_too_long"),
+    (Drop::SignalQueueFull, "signal_queue_full"),
+    (Drop::RelayQueueFull, "relay_queue_full"),
+    (Drop::RelayTooOld, "relay_too_old"),
+    (Drop::RelayToUnknown, "relay_to_unknown_server"),
+    (Drop::SecondLookup, "second_lookup"),
+];
+
+const PATHS: [TracePath; 3] = [TracePath::Local, TracePath::Relay, TracePath::Healed];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("minichat");
+        let r = &mut registry;
+        Self {
+            connections: one(r, "connections", "Sockets that are open"),
+            connects: one(r, "connects", "Sockets that were opened"),
+            sends: one(r, "sends", "Messages that were stored for clients of this server"),
+            repeated_sends: one(r, "repeated_sends", "Sends that were known from before"),
+            signals: one(r, "signals", "Signals that were taken from clients of this server"),
+            deliveries: each(
+                r,
+                "path",
+                PATHS.map(TracePath::name),
+                "deliveries",
+                "Messages queued for a session, by way",
+            ),
+            signal_deliveries: one(r, "signal_deliveries", "Signals that were queued for a session"),
+            relay_items_sent: one(r, "relay_items_sent", "Items that were queued for other servers"),
+            relay_items_resent: one(r, "relay_items_resent", "Items that were sent once more after a stream broke"),
+            relay_messages_sent: one(r, "relay_messages_sent", "Stream messages that carried items to other servers"),
+            relay_items_received: one(r, "relay_items_received", "Items that came from other servers"),
+            wasted_relays: one(r, "wasted_relays", "Items that came for users of whom none was here"),
+            degraded_relays: one(r, "degraded_relays", "Items for servers whose users the registry may not know"),
+            lookups: one(r, "lookups", "Round trips to the registry to find users"),
+            looked_up_users: one(r, "looked_up_users", "Users that were looked up"),
+            failed_lookups: one(r, "failed_lookups", "Look-ups without an answer"),
+            unsettled_claims: one(r, "unsettled_claims", "Users whose registry entry is not known to be right"),
+            store_queue_bytes: one(r, "store_queue_bytes", "Bytes that wait to be stored"),
+            relay_queue_bytes: one(r, "relay_queue_bytes", "Bytes that wait for other servers"),
+            degraded: one(r, "degraded", "Whether this server cannot register its users"),
+            drops: each(r, "reason", DROPS.map(|(_, name)| name), "drops", "What was dropped on its way, by reason"),
+            closes: each(
+                r,
+                "reason",
+                Close::ALL.map(Close::reason),
+                "closes",
+                "Sockets that the server ended, by reason",
+            ),
+            rejects: each(r, "code", Code::ALL.map(Code::name), "rejects", "Error frames, by code"),
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts messages that were queued for sessions.
+    pub fn delivered(&self, path: TracePath, sessions: u64) {
+        self.deliveries[path as usize].inc_by(sessions);
+    }
+
+    /// Counts something that was dropped.
+    pub fn dropped(&self, reason: Drop) {
+        self.drops[reason as usize].inc();
+    }
+
+    /// Brings a count that is kept elsewhere, as a total, up to date. Meant for reasons that are counted in one place.
+    pub fn dropped_in_all(&self, reason: Drop, total: u64) {
+        raise(&self.drops[reason as usize], total);
+    }
+
+    /// Counts a connection that the server ended.
+    pub fn closed(&self, close: Close) {
+        self.closes[close as usize].inc();
+    }
+
+    /// Counts an error frame.
+    pub fn rejected(&self, code: Code) {
+        self.rejects[code as usize].inc();
+    }
+
+    /// All of them as text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if encode(&mut text, &self.registry).is_err() {
+            // Writing into memory does not fail; should it, the scraper sees an incomplete page, not an old one.
+            let _ = writeln!(text, "# incomplete");
+        }
+        text
+    }
+}
+
+/// Brings a counter to a total that is counted elsewhere.
+pub fn raise(counter: &Counter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
+
+fn one<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// One counter per value of a label. They are taken out of their family once, so that counting needs no look-up.
+fn each<const N: usize>(
+    registry: &mut Registry,
+    label: &'static str,
+    values: [&'static str; N],
+    name: &str,
+    help: &str,
+) -> [Counter; N] {
+    let family: Family<[(&str, &str); 1], Counter> = one(registry, name, help);
+    values.map(|value| family.get_or_create(&[(label, value)]).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_row_of_its_own() {
+        let metrics = Metrics::default();
+        for (index, (reason, _)) in DROPS.into_iter().enumerate() {
+            assert_eq!(reason as usize, index);
+            metrics.dropped(reason);
+        }
+        metrics.delivered(TracePath::Relay, 3);
+        metrics.closed(Close::Slow);
+        let text = metrics.text();
+        for row in [
+            "minichat_drops_total{reason=\"relay_too_old\"} 1",
+            "minichat_deliveries_total{path=\"relay\"} 3",
+            "minichat_closes_total{reason=\"slow\"} 1",
+        ] {
+            assert!(text.contains(row), "{row} in {text}");
+        }
+    }
+}
