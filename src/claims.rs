@@ -1,0 +1,202 @@
+//! What this server says in the registry of its users.
+//!
+//! One task writes, for each user whose state may have changed, what the session map says at that moment; so a write
+//! describes state, there is one at a time per user, and what changes meanwhile is written after it. A write without
+//! an answer may or may not have happened, now or later: the truth is written again at once and once more after half a
+//! minute.
+
+mod book;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::ids::{ServerId, UserId};
+use crate::lifecycle::Lifecycle;
+use crate::metrics::Metrics;
+use crate::registry::{Error, Registry};
+use crate::sessions::Sessions;
+use book::Book;
+
+/// How many users are written in one round trip.
+const BATCH: usize = 512;
+
+/// How often every user is asserted anew, in seconds: far more often than an entry expires. Each second has its share
+/// of the users.
+const ASSERT_EVERY_S: u64 = 300;
+
+/// How long to wait after a write failed.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The claims of this server. A clone is another handle to the same.
+#[derive(Debug, Clone)]
+pub struct Claims(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Arc<dyn Registry>,
+    sessions: Sessions,
+    book: Book,
+    degraded: watch::Sender<bool>,
+    metrics: Arc<Metrics>,
+    /// Nothing more is to be written.
+    abandoned: CancellationToken,
+    /// All is written, or abandoned, and nothing more will be.
+    finished: CancellationToken,
+}
+
+impl Claims {
+    /// Starts the task that writes.
+    pub fn start(
+        registry: Arc<dyn Registry>,
+        sessions: Sessions,
+        metrics: Arc<Metrics>,
+        lifecycle: &Lifecycle,
+    ) -> Self {
+        let claims = Self(Arc::new(Inner {
+            registry,
+            sessions,
+            book: Book::default(),
+            degraded: watch::Sender::new(false),
+            metrics,
+            abandoned: CancellationToken::new(),
+            finished: CancellationToken::new(),
+        }));
+        let (this, stop) = (claims.clone(), lifecycle.clone());
+        lifecycle.spawn("claims", async move {
+            this.0.abandoned.run_until_cancelled(this.run(&stop)).await;
+            this.0.finished.cancel();
+        });
+        claims
+    }
+
+    /// Waits until the registry has answered that `user` is here, at most for `patience`. Answers the other servers
+    /// where they are too; none where the registry gave no answer: the connection is taken all the same, and this
+    /// server says that it is degraded.
+    pub async fn settled(&self, user: &UserId, patience: Duration) -> Option<Vec<ServerId>> {
+        let (tell, told) = oneshot::channel();
+        self.0.book.wait(user, tell);
+        tokio::time::timeout(patience, told).await.ok()?.ok()
+    }
+
+    /// Whether the registry has answered that `user` is here, and the session map says so still.
+    pub fn is_confirmed(&self, user: &UserId) -> bool {
+        self.0.book.is_confirmed(user) && self.0.sessions.holds(user)
+    }
+
+    /// Writes the truth about a user again: someone was told otherwise.
+    pub fn write_again(&self, user: &UserId) {
+        self.0.book.mark([user.clone()]);
+    }
+
+    /// Writes the truth about all users again: the registry may have lost it. Until that is done, this server is
+    /// degraded.
+    pub fn assert_all(&self) {
+        self.0.book.assert_all(self.0.sessions.users());
+    }
+
+    /// Lets the task write until then: a server whose lease has ended writes no user key. Before the first call there
+    /// is no such bound.
+    pub fn allow_until(&self, end: Instant) {
+        self.0.book.allow_until(end);
+    }
+
+    /// Writes nothing more, not even at the end: another run speaks for this server's id.
+    pub fn abandon(&self) {
+        self.0.abandoned.cancel();
+    }
+
+    /// Waits until, the server being about to stop, the last user has left and that is written.
+    pub async fn finished(&self) {
+        self.0.finished.cancelled().await;
+    }
+
+    /// Whether users are connected here whom the registry is not known to have: writes have failed, are not allowed, or
+    /// not all users have been asserted since the registry lost some.
+    pub fn is_degraded(&self) -> bool {
+        self.0.book.is_degraded()
+    }
+
+    /// Whether it was, since the last time this was asked when it was over: whoever looked for users of this server
+    /// meanwhile may not have found them.
+    pub fn take_trouble(&self) -> bool {
+        self.0.book.take_trouble()
+    }
+
+    /// The same as [`is_degraded`](Self::is_degraded), to be watched.
+    pub fn degraded(&self) -> watch::Receiver<bool> {
+        self.0.degraded.subscribe()
+    }
+
+    async fn run(&self, lifecycle: &Lifecycle) {
+        let mut second = interval(Duration::from_secs(1));
+        second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut count = 0;
+        loop {
+            let stopping = lifecycle.stop.is_cancelled();
+            tokio::select! {
+                () = self.0.sessions.changed() => {}
+                () = self.0.book.changed() => {}
+                () = lifecycle.stop.cancelled(), if !stopping => {}
+                _ = second.tick() => {
+                    count += 1;
+                    self.0.book.mark(self.due(count));
+                }
+            }
+            self.write_marked().await;
+            // At the end the sessions leave by and by; the last write is that of the last leave.
+            if lifecycle.stop.is_cancelled() && self.0.sessions.is_empty() && self.0.book.is_settled() {
+                return;
+            }
+        }
+    }
+
+    /// This second's share of the users, and those whose write had no answer half a minute ago.
+    fn due(&self, second: u64) -> Vec<UserId> {
+        let share = |user: &UserId| share_of(user) == second % ASSERT_EVERY_S;
+        let mut due: Vec<_> = self.0.sessions.users().into_iter().filter(share).collect();
+        due.extend(self.0.book.take_repairs(Instant::now()));
+        due
+    }
+
+    async fn write_marked(&self) {
+        loop {
+            // Those who came or left while the last batch was written are in this one.
+            self.0.book.mark(self.0.sessions.take_changed());
+            let truths = self.0.book.take_marked(BATCH, |user| self.0.sessions.holds(user));
+            if truths.is_empty() {
+                return;
+            }
+            let answers = self.0.registry.write(&truths).await;
+            let failed = answers.iter().find_map(|answer| answer.as_ref().err()).cloned();
+            self.0.book.settle(truths, answers);
+            self.report(failed.as_ref());
+            if failed.is_some() {
+                sleep(RETRY).await;
+            }
+        }
+    }
+
+    fn report(&self, failed: Option<&Error>) {
+        self.0.metrics.unsettled_claims.set(self.0.book.unsettled() as i64);
+        let degraded = self.0.book.is_degraded();
+        let turned = self.0.degraded.send_replace(degraded) != degraded;
+        match failed {
+            Some(error) if turned => warn!(%error, "cannot register users; will go on trying"),
+            None if turned && !degraded => info!("all users are registered again"),
+            _ => {}
+        }
+    }
+}
+
+/// In which second of the round a user is asserted.
+fn share_of(user: &UserId) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    user.hash(&mut hasher);
+    hasher.finish() % ASSERT_EVERY_S
+}

@@ -1,0 +1,284 @@
+//! Which users are to be written, which were, and who waits for it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::ids::{ServerId, UserId};
+use crate::registry::{Error, Truth};
+
+/// When a write that had no answer is repaired once more: later than any copy of it can still be on its way.
+const REPAIR_AFTER: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+/// Bounded by the users who are connected, were a moment ago, or had a write without an answer in the last half minute.
+#[derive(Debug, Default)]
+struct State {
+    claims: HashMap<UserId, Claim>,
+    /// Those to be written, in the order in which they were marked.
+    marked: VecDeque<UserId>,
+    /// Those whose write had no answer, with the time of the repair.
+    repairs: HashMap<UserId, Instant>,
+    /// While all users are asserted: those who are left.
+    asserting: HashSet<UserId>,
+    /// Nothing is written from then on.
+    allowed_until: Option<Instant>,
+    /// The last write had no answer.
+    failing: bool,
+    /// Since it was last asked: users may not have been found here.
+    troubled: bool,
+}
+
+/// What is known of one user's entry.
+#[derive(Debug, Default)]
+struct Claim {
+    marked: bool,
+    /// The registry's last answer was that the user is here.
+    confirmed: bool,
+    waiting: Vec<oneshot::Sender<Vec<ServerId>>>,
+}
+
+impl Book {
+    /// Notes users whose truth is to be written.
+    pub(super) fn mark(&self, users: impl IntoIterator<Item = UserId>) {
+        let mut state = self.lock();
+        let before = state.marked.len();
+        users.into_iter().for_each(|user| state.mark(user));
+        let more = state.marked.len() > before;
+        drop(state);
+        if more {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Tells `waiting` when the registry has answered that `user` is here, and where else: to a write that begins from
+    /// now on, since an older answer may not name a server that the user has gone to since.
+    pub(super) fn wait(&self, user: &UserId, waiting: oneshot::Sender<Vec<ServerId>>) {
+        let mut state = self.lock();
+        let claim = state.claims.entry(user.clone()).or_default();
+        // Those who have lost patience.
+        claim.waiting.retain(|waiting| !waiting.is_closed());
+        claim.waiting.push(waiting);
+        state.mark(user.clone());
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Waits until something may have been marked.
+    pub(super) async fn changed(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Takes up to `most` users to be written, with what `holds` says of each; none while writes are kept back.
+    ///
+    /// From here on a user who is about to be written as gone is not confirmed, so that one who comes back meanwhile
+    /// waits for the write after it.
+    pub(super) fn take_marked(&self, most: usize, holds: impl Fn(&UserId) -> bool) -> Vec<Truth> {
+        let mut state = self.lock();
+        if state.is_held() {
+            return Vec::new();
+        }
+        let count = most.min(state.marked.len());
+        let users: Vec<_> = state.marked.drain(..count).collect();
+        let truths = users.into_iter().map(|user| Truth { here: holds(&user), user });
+        truths.inspect(|truth| state.claims.entry(truth.user.clone()).or_default().begin(truth.here)).collect()
+    }
+
+    /// Takes the users whose repair is due.
+    pub(super) fn take_repairs(&self, now: Instant) -> Vec<UserId> {
+        self.lock().repairs.extract_if(|_, due| *due <= now).map(|(user, _)| user).collect()
+    }
+
+    /// Notes what the registry answered.
+    pub(super) fn settle(&self, truths: Vec<Truth>, answers: Vec<Result<Vec<ServerId>, Error>>) {
+        let mut state = self.lock();
+        state.failing = answers.iter().any(Result::is_err);
+        state.troubled |= state.failing;
+        for (truth, answer) in truths.into_iter().zip(answers) {
+            match answer {
+                Ok(others) => state.written(truth, others),
+                Err(_) => state.failed(truth.user),
+            }
+        }
+    }
+
+    /// Starts to assert all `users`.
+    pub(super) fn assert_all(&self, users: Vec<UserId>) {
+        let mut state = self.lock();
+        for user in &users {
+            state.mark(user.clone());
+        }
+        state.troubled = true;
+        state.asserting = users.into_iter().collect();
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn allow_until(&self, end: Instant) {
+        self.lock().allowed_until = Some(end);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn is_confirmed(&self, user: &UserId) -> bool {
+        self.lock().claims.get(user).is_some_and(|claim| claim.confirmed)
+    }
+
+    pub(super) fn is_degraded(&self) -> bool {
+        self.lock().is_degraded()
+    }
+
+    /// Whether there was trouble since the last time that it is over.
+    pub(super) fn take_trouble(&self) -> bool {
+        let mut state = self.lock();
+        !state.is_degraded() && std::mem::take(&mut state.troubled)
+    }
+
+    /// How many users' entries are not known to be right.
+    pub(super) fn unsettled(&self) -> usize {
+        self.lock().marked.len()
+    }
+
+    /// Nothing is left to be written.
+    pub(super) fn is_settled(&self) -> bool {
+        self.lock().marked.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claim {
+    fn begin(&mut self, here: bool) {
+        self.marked = false;
+        self.confirmed &= here;
+    }
+}
+
+impl State {
+    fn is_degraded(&self) -> bool {
+        self.is_held() || self.failing || !self.asserting.is_empty()
+    }
+
+    fn is_held(&self) -> bool {
+        self.allowed_until.is_some_and(|end| Instant::now() >= end)
+    }
+
+    fn mark(&mut self, user: UserId) {
+        let claim = self.claims.entry(user.clone()).or_default();
+        if !std::mem::replace(&mut claim.marked, true) {
+            self.marked.push_back(user);
+        }
+    }
+
+    fn written(&mut self, truth: Truth, others: Vec<ServerId>) {
+        let Some(claim) = self.claims.get_mut(&truth.user) else { return };
+        claim.confirmed = truth.here;
+        if claim.marked {
+            // Since this write began there was reason for another: that one's answer is what is waited for.
+            return;
+        }
+        self.asserting.remove(&truth.user);
+        if !truth.here {
+            self.claims.remove(&truth.user);
+            return;
+        }
+        for waiting in claim.waiting.drain(..) {
+            // A waiter that has gone needs no answer.
+            let _ = waiting.send(others.clone());
+        }
+    }
+
+    fn failed(&mut self, user: UserId) {
+        self.repairs.insert(user.clone(), Instant::now() + REPAIR_AFTER);
+        self.mark(user);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> UserId {
+        name.parse().unwrap()
+    }
+
+    fn here(name: &str) -> Truth {
+        Truth { user: user(name), here: true }
+    }
+
+    #[tokio::test]
+    async fn who_comes_back_while_their_leave_is_written_waits_for_the_write_after_it() {
+        let book = Book::default();
+        book.mark([user("a")]);
+        let came = book.take_marked(9, |_| true);
+        book.settle(came, vec![Ok(vec![])]);
+        book.mark([user("a")]);
+        let left = book.take_marked(9, |_| false);
+        let (tell, mut told) = oneshot::channel();
+        book.wait(&user("a"), tell);
+        book.settle(left, vec![Ok(vec![])]);
+        assert!(told.try_recv().is_err());
+        let came = book.take_marked(9, |_| true);
+        assert_eq!(came, [here("a")]);
+        book.settle(came, vec![Ok(vec!["s2".parse().unwrap()])]);
+        assert_eq!(told.await.unwrap(), ["s2".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_write_without_an_answer_is_written_again_at_once_and_repaired_later() {
+        let book = Book::default();
+        book.mark([user("a")]);
+        let lost = book.take_marked(9, |_| true);
+        book.settle(lost, vec![Err(Error::Away)]);
+        assert!(book.is_degraded());
+        let again = book.take_marked(9, |_| true);
+        assert_eq!(again, [here("a")]);
+        book.settle(again, vec![Ok(vec![])]);
+        assert!(!book.is_degraded());
+        assert!(book.is_confirmed(&user("a")));
+        assert_eq!(book.take_repairs(Instant::now() + REPAIR_AFTER), [user("a")]);
+        assert!(book.take_repairs(Instant::now() + REPAIR_AFTER).is_empty());
+    }
+
+    #[test]
+    fn a_server_that_asserts_all_its_users_is_degraded_until_each_is_written() {
+        let book = Book::default();
+        book.assert_all(vec![user("a"), user("b")]);
+        let both = book.take_marked(9, |_| true);
+        book.settle(both, vec![Ok(vec![]), Err(Error::Away)]);
+        assert!(book.is_degraded());
+        let rest = book.take_marked(9, |_| false);
+        book.settle(rest, vec![Ok(vec![])]);
+        assert!(!book.is_degraded());
+    }
+
+    #[test]
+    fn a_user_who_left_leaves_nothing_behind() {
+        let book = Book::default();
+        book.mark([user("a"), user("a")]);
+        let left = book.take_marked(9, |_| false);
+        assert_eq!(left.len(), 1);
+        book.settle(left, vec![Ok(vec![])]);
+        assert!(book.lock().claims.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_written_while_writes_are_kept_back() {
+        let book = Book::default();
+        book.allow_until(Instant::now());
+        book.mark([user("a")]);
+        assert!(book.take_marked(9, |_| true).is_empty());
+        assert!(book.is_degraded());
+        book.allow_until(Instant::now() + REPAIR_AFTER);
+        assert_eq!(book.take_marked(9, |_| true).len(), 1);
+    }
+}

@@ -1,0 +1,105 @@
+//! Who is in a room: the member lists that this server sends by.
+//!
+//! A list is kept with the seq of the membership change that led to it. The commit of a message says which change it
+//! came after, so a list that is older is loaded again before anything is sent by it: no server needs to tell the
+//! others.
+
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+
+use crate::ids::{MessageId, RoomId, UserId};
+use crate::store::{Changed, Error, Membership, Refusal, Store};
+
+/// How many member lists are kept. Of a room that falls out, the list is loaded again.
+const LISTS: usize = 50_000;
+
+/// How many direct rooms are kept by their pair of users.
+const DIRECTS: usize = 50_000;
+
+/// Member lists and direct rooms, as far as they are known here. A clone is another handle to the same.
+#[derive(Debug, Clone)]
+pub struct Rooms(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    lists: Cache<RoomId, Arc<Membership>>,
+    /// The latest change that was heard of, by room: a list that was being loaded meanwhile may be older.
+    changes: Cache<RoomId, u64>,
+    directs: Cache<(UserId, UserId), RoomId>,
+}
+
+impl Rooms {
+    /// Knows nothing yet.
+    pub fn new(store: Store) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            lists: Cache::new(LISTS),
+            changes: Cache::new(LISTS),
+            directs: Cache::new(DIRECTS),
+        }))
+    }
+
+    /// The members of a room, as of the change `version` or a later one; 0 takes any.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such room; otherwise what the store says.
+    pub async fn members(&self, room: &RoomId, version: u64) -> Result<Arc<Membership>, Error> {
+        if let Some(list) = self.0.lists.get(room).filter(|list| list.version >= version) {
+            return Ok(list);
+        }
+        let list = Arc::new(self.0.store.membership(room).await?.ok_or(Refusal::NotFound)?);
+        self.0.lists.insert(room.clone(), Arc::clone(&list));
+        // After it is in: a change that came while it was loaded has been noted by now, or will find it.
+        if let Some(version) = self.0.changes.get(room) {
+            self.forget_older(room, version);
+        }
+        Ok(list)
+    }
+
+    /// Learns of a membership change: what is older is forgotten.
+    pub fn changed(&self, room: &RoomId, version: u64) {
+        if self.0.changes.get(room).is_none_or(|latest| latest < version) {
+            self.0.changes.insert(room.clone(), version);
+        }
+        self.forget_older(room, version);
+    }
+
+    fn forget_older(&self, room: &RoomId, version: u64) {
+        if self.0.lists.get(room).is_some_and(|list| list.version < version) {
+            self.0.lists.remove(room);
+        }
+    }
+
+    /// The direct room of two users, made when it is missing; with the entry that its making wrote.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn direct(&self, from: &UserId, to: &UserId, id: MessageId) -> Result<Changed, Error> {
+        let pair = if from <= to { (from.clone(), to.clone()) } else { (to.clone(), from.clone()) };
+        if let Some(room) = self.0.directs.get(&pair) {
+            return Ok(Changed { room, entry: None });
+        }
+        let changed = self.0.store.direct(from, to, id).await?;
+        self.0.directs.insert(pair, changed.room.clone());
+        Ok(changed)
+    }
+}
+
+impl Membership {
+    /// The members, without the seq of their join.
+    pub fn users(&self) -> impl Iterator<Item = &UserId> {
+        self.members.iter().map(|(user, _)| user)
+    }
+
+    /// The members who see the entry `seq`: those whose last join is not after it.
+    pub fn seeing(&self, seq: u64) -> impl Iterator<Item = &UserId> + Clone {
+        self.members.iter().filter(move |(_, since)| *since <= seq).map(|(user, _)| user)
+    }
+
+    /// Whether a user is a member.
+    pub fn has(&self, user: &UserId) -> bool {
+        self.members.binary_search_by(|(member, _)| member.cmp(user)).is_ok()
+    }
+}
