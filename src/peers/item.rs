@@ -1,0 +1,120 @@
+//! One payload for the recipients on one server.
+
+use bytes::Bytes;
+
+use crate::ids::{Cid, MessageId, RoomId, UserId};
+use crate::wire;
+
+/// One payload, encoded once, for the recipients that one server is thought to hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// The room, if it goes to one.
+    pub room: Option<RoomId>,
+    /// The place in the room's log; 0 for what is volatile.
+    pub seq: u64,
+    /// Its id; 0 for what is volatile.
+    pub id: MessageId,
+    /// When it was committed, in ms since 1970; 0 for what is volatile.
+    pub at: u64,
+    /// Who sent it.
+    pub sender: UserId,
+    /// The frame as clients get it.
+    pub frame: Bytes,
+    /// Whom it is for, on that server.
+    pub recipients: Vec<UserId>,
+    /// The sender's mark, for the sender's own other sessions.
+    pub cid: Option<Cid>,
+    /// Set where the entry changes the room's membership.
+    pub event: Option<wire::Event>,
+    /// Sent again after `not here`.
+    pub again: bool,
+    /// Sent though the registry does not name the server: it, or the registry, may have lost its users.
+    pub asked: bool,
+}
+
+/// An upper bound of what the encoding adds to one string: tag and length.
+const STRING_EXTRA: usize = 6;
+
+/// An upper bound of what the encoding adds to the strings: numbers, flags, the heads of the item and of the frame.
+const ITEM_EXTRA: usize = 64;
+
+impl Item {
+    /// Whether it is in the store, so that it may be sent again and must not be forgotten.
+    pub(super) fn is_stored(&self) -> bool {
+        self.seq > 0
+    }
+
+    /// At least the bytes of its encoding; also what it costs in a queue, near enough.
+    pub(super) fn cost(&self) -> usize {
+        let text = |text: &str| text.len() + STRING_EXTRA;
+        ITEM_EXTRA
+            + self.frame.len()
+            + text(self.sender.as_str())
+            + self.room.as_ref().map_or(0, |room| text(room.as_str()))
+            + self.cid.as_ref().map_or(0, |cid| text(cid.as_str()))
+            + self.recipients.iter().map(|user| text(user.as_str())).sum::<usize>()
+            + self.event.iter().flat_map(|event| &event.users).map(|user| text(user)).sum::<usize>()
+    }
+
+    /// As it goes on the wire under `id`.
+    pub(super) fn to_wire(&self, id: u64, sent_at_ms: u64) -> wire::Item {
+        wire::Item {
+            id,
+            room: self.room.as_ref().map(|room| room.to_string()).unwrap_or_default(),
+            seq: self.seq,
+            sender: self.sender.to_string(),
+            frame: self.frame.clone(),
+            recipients: self.recipients.iter().map(|user| user.as_str().to_owned()).collect(),
+            cid: self.cid.as_ref().map(|cid| cid.to_string()).unwrap_or_default(),
+            event: self.event.clone(),
+            sent_at_ms,
+            message_id: self.id.0,
+            committed_at_ms: self.at,
+            again: self.again,
+            asked: self.asked,
+        }
+    }
+
+    /// The recipients an answer names, each once; what is out of range is passed over.
+    pub(super) fn named(&self, mut indices: Vec<u32>) -> Vec<UserId> {
+        indices.sort_unstable();
+        indices.dedup();
+        indices.into_iter().filter_map(|index| self.recipients.get(index as usize).cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    fn item() -> Item {
+        Item {
+            room: Some("team".parse().unwrap()),
+            seq: u64::MAX,
+            id: MessageId(u64::MAX),
+            at: u64::MAX,
+            sender: "x".repeat(128).parse().unwrap(),
+            frame: Bytes::from(vec![7; 70_000]),
+            recipients: (0..1_000).map(|n| format!("user-{n}").parse().unwrap()).collect(),
+            cid: Some("c".parse().unwrap()),
+            event: Some(wire::Event { kind: 2, users: vec!["y".repeat(128); 300] }),
+            again: true,
+            asked: true,
+        }
+    }
+
+    #[test]
+    fn the_cost_is_no_less_than_the_encoding() {
+        let item = item();
+        let request = wire::RelayRequest { items: vec![item.to_wire(u64::MAX, u64::MAX)], ..Default::default() };
+        assert!(item.cost() >= request.encoded_len(), "{} < {}", item.cost(), request.encoded_len());
+    }
+
+    #[test]
+    fn an_answer_names_each_recipient_once_and_none_out_of_range() {
+        let names: Vec<_> = item().named(vec![3, 1, 3, 1_000, u32::MAX]).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["user-1", "user-3"]);
+    }
+}

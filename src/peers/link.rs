@@ -1,0 +1,358 @@
+//! The place where senders, the task of a peer, and the stream to it meet: one lock around a queue.
+//!
+//! The request stream reads the queue itself. So an item goes from its sender to the HTTP/2 stream in one hop, without
+//! passing through the task of the peer, which only connects and listens.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+use tokio_stream::Stream;
+
+use super::queue::{Batch, Queue};
+use crate::ids::{BootId, ServerId, UserId};
+use crate::peers::Item;
+use crate::wire;
+
+/// The run of a server that is meant, and where it answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) boot: BootId,
+    pub(super) address: String,
+}
+
+/// One peer, as all who deal with it see it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) server: ServerId,
+    state: Mutex<State>,
+    /// The target changed, or the end has come.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue,
+    target: Target,
+    /// The number of the stream that may read the queue. A stream that broke may be read by the transport for a while
+    /// yet; it must not swallow what belongs to the next one.
+    stream: u64,
+    phase: Phase,
+    /// Nothing more comes; the stream ends when the queue is empty.
+    finishing: bool,
+    /// The server is gone from the cluster.
+    left: bool,
+    /// Wakes the request stream.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Down,
+    /// The hello is out.
+    Greeting,
+    /// The hello was accepted.
+    Up,
+}
+
+/// One try at a stream.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) stream: u64,
+    pub(super) target: Target,
+}
+
+impl Link {
+    pub(super) fn new(server: ServerId, target: Target, queue: Queue) -> Self {
+        let state = State { queue, target, stream: 0, phase: Phase::Down, finishing: false, left: false, waker: None };
+        Self { server, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Changes the queue, and has the stream look at it.
+    pub(super) fn put<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        self.and_wake(|state| change(&mut state.queue))
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.lock().phase == Phase::Up
+    }
+
+    /// Takes in where the server is now. Another run of it gets nothing of what was meant for the one before.
+    pub(super) fn retarget(&self, target: Target) {
+        let moved = self.and_wake(|state| {
+            if state.target == target {
+                return false;
+            }
+            let restarted = state.target.boot != target.boot;
+            state.target = target;
+            state.end_stream();
+            if restarted {
+                state.queue.abandon();
+            }
+            true
+        });
+        if moved {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Ends the link, unless its stream is up; says whether it did.
+    pub(super) fn leave_if_down(&self) -> bool {
+        let left = self.and_wake(|state| {
+            state.left = state.phase != Phase::Up;
+            if state.left {
+                state.end_stream();
+                state.queue.abandon();
+            }
+            state.left
+        });
+        if left {
+            self.changed.notify_one();
+        }
+        left
+    }
+
+    /// Gives up what has grown too old.
+    pub(super) fn expire(&self) {
+        let news = self.lock().queue.expire(Instant::now());
+        if news {
+            self.and_wake(|_| ());
+        }
+    }
+
+    /// Nothing more comes: the stream may end when it has sent what there is.
+    pub(super) fn finish(&self) {
+        self.and_wake(|state| state.finishing = true);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn is_finishing(&self) -> bool {
+        self.lock().finishing
+    }
+
+    /// Whether the server is gone, or the end has come and there is nothing left to say.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.left || state.finishing && state.queue.is_empty()
+    }
+
+    /// Begins a stream; the ones before get nothing more.
+    pub(super) fn begin(&self) -> Attempt {
+        self.and_wake(|state| {
+            state.end_stream();
+            state.phase = Phase::Greeting;
+            Attempt { stream: state.stream, target: state.target.clone() }
+        })
+    }
+
+    /// The hello was accepted: items may go out. False if the stream is not the current one any more.
+    pub(super) fn open(&self, stream: u64) -> bool {
+        self.and_wake(|state| {
+            let current = state.stream == stream;
+            if current {
+                state.phase = Phase::Up;
+            }
+            current
+        })
+    }
+
+    /// The stream broke, if it still was the current one.
+    pub(super) fn broke(&self, stream: u64) {
+        self.and_wake(|state| {
+            if state.stream == stream {
+                state.end_stream();
+            }
+        });
+    }
+
+    /// Returns once this stream is not the current one any more.
+    pub(super) async fn superseded(&self, stream: u64) {
+        while self.lock().stream == stream {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Returns at once if the target changed or an end came lately, else when that happens.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Takes in answers that came on this stream, and gives back who was not there.
+    pub(super) fn answer(&self, answers: Vec<wire::Answer>) -> Vec<(Arc<Item>, Vec<UserId>)> {
+        self.lock().queue.answer(answers, Instant::now())
+    }
+
+    /// Takes the items that were meant for a run that is over.
+    pub(super) fn take_homeless(&self) -> Vec<Arc<Item>> {
+        self.lock().queue.take_homeless()
+    }
+
+    fn and_wake<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        // Not under the lock, which the woken one takes at once.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        result
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn end_stream(&mut self) {
+        self.stream += 1;
+        self.phase = Phase::Down;
+        self.queue.rewind();
+    }
+
+    fn next_batch(&mut self) -> Option<Batch> {
+        if self.phase == Phase::Up { self.queue.next_batch(Instant::now()) } else { None }
+    }
+
+    fn poll(&mut self, stream: u64, context: &Context<'_>) -> Poll<Option<Batch>> {
+        if self.stream != stream {
+            return Poll::Ready(None);
+        }
+        if let Some(batch) = self.next_batch() {
+            return Poll::Ready(Some(batch));
+        }
+        if self.finishing && self.phase == Phase::Up {
+            return Poll::Ready(None);
+        }
+        self.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// The request stream of one attempt: the hello alone, then what queues.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) link: Arc<Link>,
+    pub(super) stream: u64,
+    pub(super) hello: Option<wire::Hello>,
+}
+
+impl Stream for Outgoing {
+    type Item = wire::RelayRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<wire::RelayRequest>> {
+        if let Some(hello) = self.hello.take() {
+            return Poll::Ready(Some(wire::RelayRequest { hello: Some(hello), ..Default::default() }));
+        }
+        let batch = self.link.lock().poll(self.stream, context);
+        batch.map(|batch| batch.map(Batch::into_request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::peers::Sent;
+    use crate::peers::queue::Limits;
+
+    fn target(boot: u64) -> Target {
+        Target { boot: BootId(boot), address: "there:1".into() }
+    }
+
+    fn link() -> Arc<Link> {
+        let limits = Limits { bytes: 1 << 20, deadline: Duration::from_secs(10) };
+        Arc::new(Link::new("local2".parse().unwrap(), target(1), Queue::new(limits, Arc::default())))
+    }
+
+    fn push(link: &Link, seq: u64) {
+        let item = Item {
+            room: None,
+            seq,
+            id: crate::ids::MessageId(1),
+            at: 1,
+            sender: "alice".parse().unwrap(),
+            frame: bytes::Bytes::new(),
+            recipients: Vec::new(),
+            cid: None,
+            event: None,
+            again: false,
+            asked: false,
+        };
+        assert_eq!(link.put(|queue| queue.push(item, Instant::now())), Sent::Queued);
+    }
+
+    /// The places in the log of what a stream would send now; none if it has ended.
+    fn poll(link: &Arc<Link>, stream: u64) -> Poll<Option<Vec<u64>>> {
+        let mut outgoing = Outgoing { link: link.clone(), stream, hello: None };
+        let request = Pin::new(&mut outgoing).poll_next(&mut Context::from_waker(Waker::noop()));
+        request.map(|request| request.map(|request| request.items.iter().map(|item| item.seq).collect()))
+    }
+
+    #[test]
+    fn nothing_goes_out_before_the_hello_was_accepted() {
+        let link = link();
+        push(&link, 1);
+        let stream = link.begin().stream;
+        assert_eq!(poll(&link, stream), Poll::Pending);
+        assert!(link.open(stream));
+        assert_eq!(poll(&link, stream), Poll::Ready(Some(vec![1])));
+    }
+
+    #[test]
+    fn a_stream_that_broke_takes_nothing_from_the_next_one() {
+        let link = link();
+        let before = link.begin().stream;
+        assert!(link.open(before));
+        push(&link, 1);
+        assert_eq!(poll(&link, before), Poll::Ready(Some(vec![1])));
+        link.broke(before);
+        assert_eq!(poll(&link, before), Poll::Ready(None));
+        let next = link.begin().stream;
+        assert!(!link.open(before));
+        assert!(link.open(next));
+        link.broke(before);
+        assert!(link.is_up());
+        assert_eq!(poll(&link, next), Poll::Ready(Some(vec![1])));
+    }
+
+    #[test]
+    fn a_stream_to_a_run_that_is_over_gets_nothing_of_what_comes_after() {
+        let link = link();
+        let stream = link.begin().stream;
+        assert!(link.open(stream));
+        link.retarget(target(2));
+        push(&link, 1);
+        assert_eq!(poll(&link, stream), Poll::Ready(None));
+        assert!(!link.is_up());
+        assert_eq!(link.begin().target, target(2));
+    }
+
+    #[test]
+    fn a_stream_that_finishes_sends_what_has_queued_and_ends() {
+        let link = link();
+        let stream = link.begin().stream;
+        push(&link, 1);
+        link.finish();
+        assert_eq!(poll(&link, stream), Poll::Pending);
+        assert!(link.open(stream));
+        assert_eq!(poll(&link, stream), Poll::Ready(Some(vec![1])));
+        assert_eq!(poll(&link, stream), Poll::Ready(None));
+    }
+
+    #[test]
+    fn only_a_link_that_is_down_can_be_left() {
+        let link = link();
+        let stream = link.begin().stream;
+        assert!(link.open(stream));
+        assert!(!link.leave_if_down());
+        link.broke(stream);
+        push(&link, 1);
+        assert!(link.leave_if_down() && link.is_over());
+        assert_eq!(link.take_homeless().len(), 1);
+    }
+}

@@ -1,0 +1,309 @@
+//! What is to be said to one server: items, kicks, and the status. Plain state, without tasks, streams or timers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Sent;
+use super::item::Item;
+use super::stats::{PeerStats, add, sub};
+use crate::clock::unix_ms;
+use crate::ids::UserId;
+use crate::wire;
+
+/// Volatile items older than this are of no use to anyone.
+const VOLATILE_AGE: Duration = Duration::from_secs(2);
+
+/// The most items in one stream message: a bound on how long the receiver is busy with it.
+const BATCH_ITEMS: usize = 256;
+
+/// The most bytes in one stream message, unless a single item is larger.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// The most bytes of a single item: gRPC receivers refuse messages above 4 MiB, and kicks and status travel with it.
+const ITEM_BYTES: usize = 3 << 20;
+
+/// The most kicks that wait or were sent lately.
+const KICKS: usize = 2048;
+
+/// What bounds a queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The most bytes of items, queued and unanswered.
+    pub(super) bytes: usize,
+    /// How old a stored item may grow without an answer.
+    pub(super) deadline: Duration,
+}
+
+/// The queue of one peer. Items keep their order: their ages fall from the oldest unanswered one to the newest.
+#[derive(Debug)]
+pub(super) struct Queue {
+    limits: Limits,
+    stats: Arc<PeerStats>,
+    waiting: VecDeque<Entry>,
+    /// By the ids they went out with, which only grow.
+    unanswered: BTreeMap<u64, Entry>,
+    last_id: u64,
+    /// What all items here cost.
+    bytes: usize,
+    /// Stored items for a run of the server that is over.
+    homeless: Vec<Arc<Item>>,
+    kicks: VecDeque<wire::Kick>,
+    /// Kicks have no answer; after a break those of late are said again, which does no harm.
+    kicks_sent: VecDeque<(Instant, wire::Kick)>,
+    status: wire::Status,
+    /// The status has something new for the server.
+    status_due: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    item: Arc<Item>,
+    cost: usize,
+    since: Instant,
+    sent_at_ms: u64,
+    /// It was on a stream that broke.
+    again: bool,
+}
+
+/// What goes out as one stream message.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    status: Option<wire::Status>,
+    kicks: Vec<wire::Kick>,
+    items: Vec<(u64, u64, Arc<Item>)>,
+}
+
+impl Queue {
+    /// An empty one.
+    pub(super) fn new(limits: Limits, stats: Arc<PeerStats>) -> Self {
+        Self {
+            limits,
+            stats,
+            waiting: VecDeque::new(),
+            unanswered: BTreeMap::new(),
+            last_id: 0,
+            bytes: 0,
+            homeless: Vec::new(),
+            kicks: VecDeque::new(),
+            kicks_sent: VecDeque::new(),
+            status: wire::Status::default(),
+            status_due: false,
+        }
+    }
+
+    /// Adds an item, if there is room for it.
+    pub(super) fn push(&mut self, item: Item, now: Instant) -> Sent {
+        let cost = item.cost();
+        if cost > ITEM_BYTES || self.bytes + cost > self.limits.bytes {
+            add(&self.stats.dropped_full, 1);
+            if item.is_stored() {
+                self.leave_to_the_store();
+            }
+            return Sent::Full;
+        }
+        self.bytes += cost;
+        add(&self.stats.queue_bytes, cost);
+        let entry = Entry { item: Arc::new(item), cost, since: now, sent_at_ms: unix_ms(), again: false };
+        self.waiting.push_back(entry);
+        Sent::Queued
+    }
+
+    /// Adds a kick, if there is room for it.
+    pub(super) fn kick(&mut self, kick: wire::Kick) -> Sent {
+        if self.kicks.len() + self.kicks_sent.len() >= KICKS {
+            return Sent::Full;
+        }
+        self.kicks.push_back(kick);
+        Sent::Queued
+    }
+
+    /// Replaces what the server is told of this one; `dropped` stays what it is.
+    pub(super) fn say(&mut self, status: wire::Status) {
+        self.status = wire::Status { dropped: self.status.dropped, ..status };
+        self.status_due = true;
+    }
+
+    /// Counts messages as dropped that were so before this queue was there.
+    pub(super) fn owe(&mut self, dropped: u64) {
+        self.status.dropped += dropped;
+    }
+
+    /// How many stored messages were left to the store, as the server is told.
+    pub(super) fn dropped(&self) -> u64 {
+        self.status.dropped
+    }
+
+    /// Takes what is to go out now, at most one stream message of it.
+    pub(super) fn next_batch(&mut self, now: Instant) -> Option<Batch> {
+        let mut batch = Batch { kicks: self.take_kicks(now), ..Batch::default() };
+        let mut bytes = 0;
+        while batch.items.len() < BATCH_ITEMS
+            && let Some(entry) = self.waiting.pop_front_if(|entry| bytes == 0 || bytes + entry.cost <= BATCH_BYTES)
+        {
+            if entry.is_late(now, self.limits.deadline) {
+                self.give_up(&entry);
+                continue;
+            }
+            bytes += entry.cost;
+            add(&self.stats.resent, usize::from(entry.again));
+            self.last_id += 1;
+            batch.items.push((self.last_id, entry.sent_at_ms, entry.item.clone()));
+            self.unanswered.insert(self.last_id, entry);
+        }
+        // Last, since what was found late above is part of it.
+        batch.status = std::mem::take(&mut self.status_due).then_some(self.status);
+        self.count(batch)
+    }
+
+    /// Takes in answers, and gives back who was not there.
+    pub(super) fn answer(&mut self, answers: Vec<wire::Answer>, now: Instant) -> Vec<(Arc<Item>, Vec<UserId>)> {
+        let mut returned = Vec::new();
+        for answer in answers {
+            let Some(entry) = self.unanswered.remove(&answer.id) else {
+                add(&self.stats.answers_unknown, 1);
+                continue;
+            };
+            self.release(&entry);
+            add(&self.stats.answers, 1);
+            let users = entry.item.named(answer.not_here);
+            add(&self.stats.not_here, users.len());
+            if !users.is_empty() && (entry.item.is_stored() || entry.age(now) < VOLATILE_AGE) {
+                returned.push((entry.item, users));
+            }
+        }
+        returned
+    }
+
+    /// The stream broke: what was stored and has no answer is to be sent again, before all else. The status is due on
+    /// every new stream.
+    pub(super) fn rewind(&mut self) {
+        for mut entry in std::mem::take(&mut self.unanswered).into_values().rev() {
+            if entry.item.is_stored() {
+                entry.again = true;
+                self.waiting.push_front(entry);
+            } else {
+                self.give_up(&entry);
+            }
+        }
+        for (_, kick) in self.kicks_sent.drain(..).rev() {
+            self.kicks.push_front(kick);
+        }
+        self.status_due = true;
+    }
+
+    /// The run of the server that all this was meant for is over.
+    pub(super) fn abandon(&mut self) {
+        self.rewind();
+        for entry in std::mem::take(&mut self.waiting) {
+            self.release(&entry);
+            if entry.item.is_stored() {
+                self.homeless.push(entry.item);
+            } else {
+                add(&self.stats.dropped_old, 1);
+            }
+        }
+        self.kicks.clear();
+        self.status.dropped = 0;
+    }
+
+    /// Takes the items that were abandoned.
+    pub(super) fn take_homeless(&mut self) -> Vec<Arc<Item>> {
+        std::mem::take(&mut self.homeless)
+    }
+
+    /// Gives up what has grown too old, sent or not. Says whether the server should hear of it.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        let deadline = self.limits.deadline;
+        while let Some(oldest) = self.unanswered.first_entry()
+            && oldest.get().age(now) >= deadline
+        {
+            let entry = oldest.remove();
+            self.give_up(&entry);
+        }
+        let soonest = deadline.min(VOLATILE_AGE);
+        if self.waiting.front().is_some_and(|oldest| oldest.age(now) >= soonest) {
+            self.expire_waiting(now, deadline);
+        }
+        self.status_due
+    }
+
+    /// Whether there is nothing left that a new stream would be worth building for.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.kicks.is_empty()
+    }
+
+    fn expire_waiting(&mut self, now: Instant, deadline: Duration) {
+        for entry in std::mem::take(&mut self.waiting) {
+            if entry.is_late(now, deadline) {
+                self.give_up(&entry);
+            } else {
+                self.waiting.push_back(entry);
+            }
+        }
+    }
+
+    fn take_kicks(&mut self, now: Instant) -> Vec<wire::Kick> {
+        let deadline = self.limits.deadline;
+        while self.kicks_sent.pop_front_if(|(sent, _)| now.duration_since(*sent) >= deadline).is_some() {}
+        self.kicks_sent.extend(self.kicks.iter().map(|kick| (now, kick.clone())));
+        self.kicks.drain(..).collect()
+    }
+
+    fn count(&self, batch: Batch) -> Option<Batch> {
+        if batch.items.is_empty() && batch.kicks.is_empty() && batch.status.is_none() {
+            return None;
+        }
+        add(&self.stats.stream_messages_sent, 1);
+        add(&self.stats.items_sent, batch.items.len());
+        Some(batch)
+    }
+
+    fn give_up(&mut self, entry: &Entry) {
+        self.release(entry);
+        if entry.item.is_stored() {
+            add(&self.stats.dropped_deadline, 1);
+            self.leave_to_the_store();
+        } else {
+            add(&self.stats.dropped_old, 1);
+        }
+    }
+
+    /// Counts a stored message that is not going to be sent: the server will compare its rooms with the store.
+    pub(super) fn leave_to_the_store(&mut self) {
+        self.status.dropped += 1;
+        self.status_due = true;
+    }
+
+    fn release(&mut self, entry: &Entry) {
+        self.bytes -= entry.cost;
+        sub(&self.stats.queue_bytes, entry.cost);
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        sub(&self.stats.queue_bytes, self.bytes);
+    }
+}
+
+impl Entry {
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    fn is_late(&self, now: Instant, deadline: Duration) -> bool {
+        self.age(now) >= if self.item.is_stored() { deadline } else { VOLATILE_AGE }
+    }
+}
+
+impl Batch {
+    /// As it goes on the wire. Kept apart from taking it, so that nobody waits for the copying.
+    pub(super) fn into_request(self) -> wire::RelayRequest {
+        let items = self.items.iter().map(|(id, sent_at_ms, item)| item.to_wire(*id, *sent_at_ms)).collect();
+        wire::RelayRequest { hello: None, status: self.status, items, kicks: self.kicks }
+    }
+}
+
+#[cfg(test)]
+mod tests;

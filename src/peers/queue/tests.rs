@@ -1,0 +1,195 @@
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::ids::MessageId;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+fn queue(bytes: usize) -> Queue {
+    Queue::new(Limits { bytes, deadline: DEADLINE }, Arc::default())
+}
+
+fn item(seq: u64, text: &str) -> Item {
+    Item {
+        room: Some("team".parse().unwrap()),
+        seq,
+        id: MessageId(1),
+        at: 1,
+        sender: "alice".parse().unwrap(),
+        frame: text.to_owned().into(),
+        recipients: ["bob", "carol"].map(|user| user.parse().unwrap()).into(),
+        cid: None,
+        event: None,
+        again: false,
+        asked: false,
+    }
+}
+
+fn fill(queue: &mut Queue, seqs: impl IntoIterator<Item = u64>, now: Instant) {
+    for seq in seqs {
+        assert_eq!(queue.push(item(seq, "x"), now), Sent::Queued);
+    }
+}
+
+fn sent(queue: &mut Queue, now: Instant) -> Vec<(u64, u64)> {
+    let batch = queue.next_batch(now).unwrap_or_default();
+    batch.items.iter().map(|(id, _, item)| (*id, item.seq)).collect()
+}
+
+fn answered(ids: impl IntoIterator<Item = u64>) -> Vec<wire::Answer> {
+    ids.into_iter().map(|id| wire::Answer { id, ..Default::default() }).collect()
+}
+
+#[test]
+fn what_has_queued_goes_out_together_and_in_order() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1, 2, 0, 3], now);
+    assert_eq!(sent(&mut queue, now), [(1, 1), (2, 2), (3, 0), (4, 3)]);
+    assert!(queue.next_batch(now).is_none());
+}
+
+#[test]
+fn a_message_is_bounded_in_items_and_in_bytes() {
+    let (mut queue, now) = (queue(16 << 20), Instant::now());
+    fill(&mut queue, 1..=300, now);
+    assert_eq!(sent(&mut queue, now).len(), 256);
+    assert_eq!(sent(&mut queue, now).len(), 44);
+    for seq in [1, 2, 3] {
+        assert_eq!(queue.push(item(seq, &"x".repeat(600_000)), now), Sent::Queued);
+    }
+    assert_eq!(queue.push(item(4, &"x".repeat(2 << 20)), now), Sent::Queued);
+    let sizes: Vec<_> = std::iter::from_fn(|| queue.next_batch(now)).map(|batch| batch.items.len()).collect();
+    assert_eq!(sizes, [1, 1, 1, 1]);
+}
+
+#[test]
+fn queued_and_unanswered_bytes_share_one_bound() {
+    let cost = item(1, "x").cost();
+    let (mut queue, now) = (queue(2 * cost), Instant::now());
+    fill(&mut queue, [1], now);
+    sent(&mut queue, now);
+    fill(&mut queue, [2], now);
+    assert_eq!(queue.push(item(3, "x"), now), Sent::Full);
+    assert_eq!(queue.push(item(0, "x"), now), Sent::Full);
+    assert_eq!((queue.status.dropped, queue.stats.dropped_full.load(Relaxed)), (1, 2));
+    queue.answer(answered([1]), now);
+    fill(&mut queue, [4], now);
+    assert_eq!(queue.stats.queue_bytes.load(Relaxed), 2 * cost as u64);
+    let stats = queue.stats.clone();
+    drop(queue);
+    assert_eq!(stats.queue_bytes.load(Relaxed), 0);
+}
+
+#[test]
+fn an_item_that_no_message_can_carry_is_left_to_the_store() {
+    let (mut queue, now) = (queue(64 << 20), Instant::now());
+    assert_eq!(queue.push(item(1, &"x".repeat(4 << 20)), now), Sent::Full);
+    assert_eq!(queue.next_batch(now).unwrap().status.unwrap().dropped, 1);
+}
+
+#[test]
+fn after_a_break_stored_items_without_an_answer_go_first_and_volatile_ones_do_not_go() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1, 0, 2, 3], now);
+    sent(&mut queue, now);
+    fill(&mut queue, [4, 0], now);
+    queue.answer(answered([3]), now);
+    queue.rewind();
+    assert_eq!(sent(&mut queue, now), [(5, 1), (6, 3), (7, 4), (8, 0)]);
+    assert_eq!((queue.stats.resent.load(Relaxed), queue.stats.dropped_old.load(Relaxed)), (2, 1));
+}
+
+#[test]
+fn an_answer_of_the_stream_before_is_of_no_effect() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1], now);
+    sent(&mut queue, now);
+    queue.rewind();
+    queue.answer(answered([1]), now);
+    assert_eq!(sent(&mut queue, now), [(2, 1)]);
+    assert_eq!(queue.stats.answers_unknown.load(Relaxed), 1);
+}
+
+#[test]
+fn who_was_not_there_comes_back_and_garbage_does_not() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1, 2, 3], now);
+    sent(&mut queue, now);
+    let answers = vec![
+        wire::Answer { id: 1, not_here: vec![1], full: vec![0] },
+        wire::Answer { id: 2, not_here: vec![9], full: vec![9] },
+        wire::Answer { id: 99, not_here: vec![0], full: vec![] },
+    ];
+    let returned = queue.answer(answers, now);
+    assert_eq!(returned.len(), 1);
+    assert_eq!((returned[0].0.seq, returned[0].1[0].as_str()), (1, "carol"));
+    assert_eq!((queue.stats.answers.load(Relaxed), queue.stats.answers_unknown.load(Relaxed)), (2, 1));
+}
+
+#[test]
+fn volatile_items_that_waited_two_seconds_are_dropped_sent_or_swept() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [0, 1, 0], now);
+    let later = now + VOLATILE_AGE;
+    assert_eq!(sent(&mut queue, later), [(1, 1)]);
+    fill(&mut queue, [0, 2, 0], now);
+    queue.expire(later);
+    assert_eq!(queue.waiting.len(), 1);
+    assert_eq!(queue.stats.dropped_old.load(Relaxed), 4);
+}
+
+#[test]
+fn stored_items_past_their_deadline_are_given_up_and_said_to_be() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1, 0], now);
+    sent(&mut queue, now);
+    fill(&mut queue, [2], now);
+    fill(&mut queue, [3], now + DEADLINE);
+    queue.expire(now + DEADLINE);
+    let batch = queue.next_batch(now + DEADLINE).unwrap();
+    assert_eq!(batch.status.unwrap().dropped, 2);
+    assert_eq!(batch.items[0].2.seq, 3);
+    assert_eq!(queue.bytes, item(3, "x").cost());
+}
+
+#[test]
+fn another_run_of_the_server_gets_nothing_of_what_was_meant_for_the_one_before() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1, 0], now);
+    sent(&mut queue, now);
+    fill(&mut queue, [2, 0], now);
+    assert_eq!(queue.kick(wire::Kick::default()), Sent::Queued);
+    queue.leave_to_the_store();
+    queue.abandon();
+    let homeless: Vec<_> = queue.take_homeless().iter().map(|item| item.seq).collect();
+    assert_eq!(homeless, [1, 2]);
+    let batch = queue.next_batch(now).unwrap();
+    assert_eq!((batch.status.unwrap().dropped, batch.items.len(), batch.kicks.len()), (0, 0, 0));
+    assert_eq!(queue.bytes, 0);
+}
+
+#[test]
+fn kicks_are_said_again_after_a_break_but_only_the_late_ones() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    let kick = |newer_than| wire::Kick { newer_than, ..Default::default() };
+    let kicks = |queue: &mut Queue, now| queue.next_batch(now).unwrap().kicks;
+    assert_eq!(queue.kick(kick(1)), Sent::Queued);
+    assert_eq!(kicks(&mut queue, now), [kick(1)]);
+    assert_eq!(queue.kick(kick(2)), Sent::Queued);
+    assert_eq!(kicks(&mut queue, now + DEADLINE), [kick(2)]);
+    queue.rewind();
+    assert_eq!(kicks(&mut queue, now + DEADLINE), [kick(2)]);
+}
+
+#[test]
+fn the_latest_status_is_said_once_per_stream() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    queue.leave_to_the_store();
+    queue.say(wire::Status { draining: true, ..Default::default() });
+    queue.say(wire::Status { degraded: true, ..Default::default() });
+    let said = wire::Status { degraded: true, dropped: 1, ..Default::default() };
+    assert_eq!(queue.next_batch(now).unwrap().status, Some(said));
+    assert!(queue.next_batch(now).is_none());
+    queue.rewind();
+    assert_eq!(queue.next_batch(now).unwrap().status, Some(said));
+}
