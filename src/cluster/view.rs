@@ -1,0 +1,124 @@
+//! What this server knows of its own standing and of the others.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::ids::{BootId, ServerId};
+use crate::registry::ServerRow;
+use crate::wire;
+
+#[derive(Debug, Default)]
+pub(super) struct View {
+    renewed: Option<Instant>,
+    generation: String,
+    /// The last renewal had no answer.
+    pub(super) failing: bool,
+    /// Until then, who is absent from the registry may be connected all the same.
+    suspect_until: Option<Instant>,
+    /// What was last told to the peers.
+    pub(super) told: Option<wire::Status>,
+    statuses: HashMap<ServerId, (BootId, wire::Status)>,
+    boots: HashMap<ServerId, BootId>,
+}
+
+impl View {
+    /// Notes a renewal that was begun at `started`. Whether the registry's generation is another than before.
+    pub(super) fn renewed(&mut self, started: Instant, generation: &str) -> bool {
+        self.renewed = Some(started);
+        self.failing = false;
+        let another = self.generation != generation;
+        if another {
+            self.generation = generation.to_owned();
+        }
+        another
+    }
+
+    /// Whether the last renewal is less than `lease` ago. A server that never joined needs none.
+    pub(super) fn has_lease(&self, lease: Duration) -> bool {
+        self.renewed.is_none_or(|renewed| renewed.elapsed() < lease)
+    }
+
+    pub(super) fn suspect_until(&mut self, end: Instant) {
+        self.suspect_until = Some(end);
+    }
+
+    /// The registry has lost things so lately that servers may not have noticed yet.
+    pub(super) fn absence_is_unknown(&self, now: Instant) -> bool {
+        self.failing || self.suspect_until.is_some_and(|end| now < end)
+    }
+
+    /// Takes what a server says of itself. Whether it has dropped messages for this one since it last said so.
+    pub(super) fn heard(&mut self, server: &ServerId, boot: BootId, status: wire::Status) -> bool {
+        let dropped = status.dropped;
+        let before = self.statuses.insert(server.clone(), (boot, status));
+        // Each run counts from 0.
+        let before = before.filter(|(run, _)| *run == boot);
+        dropped > before.map_or(0, |(_, before)| before.dropped)
+    }
+
+    pub(super) fn is_degraded(&self, server: &ServerId) -> bool {
+        self.statuses.get(server).is_some_and(|(_, status)| status.degraded)
+    }
+
+    pub(super) fn is_well(&self, server: &ServerId) -> bool {
+        self.statuses.get(server).is_some_and(|(_, status)| !status.degraded)
+    }
+
+    /// Takes the rows of the servers that are alive, and which streams are up. Whether a server has gone or has come
+    /// back as another run: what it had committed may not have reached this one.
+    pub(super) fn look(&mut self, rows: &[ServerRow], streams: &[(ServerId, bool)]) -> bool {
+        let is_up = |server: &ServerId| streams.iter().any(|(peer, up)| *up && peer == server);
+        let mut lost = false;
+        for row in rows {
+            let before = self.boots.insert(row.id.clone(), row.boot);
+            lost |= before.is_some_and(|boot| boot != row.boot);
+        }
+        let gone = |server: &ServerId| !rows.iter().any(|row| row.id == *server) && !is_up(server);
+        let leavers: Vec<_> = self.boots.keys().filter(|server| gone(server)).cloned().collect();
+        for server in &leavers {
+            self.boots.remove(server);
+            self.statuses.remove(server);
+        }
+        lost || !leavers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: &str, boot: u64) -> ServerRow {
+        let (id, relay) = (id.parse().unwrap(), String::new());
+        ServerRow { id, boot: BootId(boot), relay, draining: false, version: String::new() }
+    }
+
+    #[test]
+    fn a_server_that_came_back_or_is_gone_raises_a_doubt_and_one_whose_stream_answers_is_not_gone() {
+        let mut view = View::default();
+        assert!(!view.look(&[row("a", 1), row("b", 1)], &[]));
+        assert!(view.look(&[row("a", 2), row("b", 1)], &[]));
+        assert!(!view.look(&[row("b", 1)], &[("a".parse().unwrap(), true)]));
+        assert!(view.look(&[row("b", 1)], &[("a".parse().unwrap(), false)]));
+        assert!(!view.look(&[row("b", 1)], &[]));
+    }
+
+    #[test]
+    fn another_generation_is_noticed_once() {
+        let mut view = View::default();
+        assert!(view.renewed(Instant::now(), "g1"));
+        assert!(!view.renewed(Instant::now(), "g1"));
+        assert!(view.renewed(Instant::now(), "g2"));
+    }
+
+    #[test]
+    fn dropped_messages_are_noticed_when_their_count_grows() {
+        let (mut view, server) = (View::default(), "a".parse().unwrap());
+        let status = |dropped| wire::Status { dropped, ..wire::Status::default() };
+        assert!(!view.heard(&server, BootId(1), status(0)));
+        assert!(view.heard(&server, BootId(1), status(2)));
+        assert!(!view.heard(&server, BootId(1), status(2)));
+        assert!(view.heard(&server, BootId(2), status(1)), "another run counts from 0");
+    }
+}
