@@ -1,0 +1,170 @@
+//! What other servers have for users here: judged for each recipient, and pushed.
+
+use std::sync::Arc;
+
+use tracing::debug;
+
+use super::Peer;
+use super::age::Ages;
+use crate::claims::Claims;
+use crate::cluster::Cluster;
+use crate::feed::{Arrival, Feed};
+use crate::ids::{MessageId, RoomId, SessionId, UserId};
+use crate::metrics::{Drop, Metrics};
+use crate::protocol::Frame;
+use crate::sessions::{Push, Sessions};
+use crate::store::{Event, EventKind};
+use crate::wire;
+
+/// Where items end. A clone is another handle to the same.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    /// Who is here.
+    pub sessions: Sessions,
+    /// Entries to local sessions, in order.
+    pub feed: Feed,
+    /// What the registry is told of users here.
+    pub claims: Claims,
+    /// What servers say of themselves.
+    pub cluster: Cluster,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+}
+
+/// A stored item, read.
+struct Stored {
+    room: RoomId,
+    sender: UserId,
+    frame: Frame,
+    cid: Option<crate::ids::Cid>,
+    event: Option<Event>,
+}
+
+impl Inbox {
+    /// Takes one message of a stream and answers its items.
+    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages) -> wire::RelayResponse {
+        if let Some(status) = request.status {
+            self.cluster.heard(&peer.id, peer.boot, status);
+        }
+        for kick in request.kicks {
+            self.kick(&kick);
+        }
+        let answers = request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect();
+        wire::RelayResponse { answers }
+    }
+
+    fn answer(&self, peer: &Peer, item: wire::Item, ages: &mut Ages) -> wire::Answer {
+        debug!(sender = %item.sender, server = %peer.id, seq = item.seq, "Received gRPC relay request");
+        self.metrics.relay_items_received.inc();
+        let answer = wire::Answer { id: item.id, ..wire::Answer::default() };
+        if item.seq > 0 { self.stored(peer, item, answer) } else { self.volatile(item, answer, ages) }
+    }
+
+    fn stored(&self, peer: &Peer, item: wire::Item, mut answer: wire::Answer) -> wire::Answer {
+        let here = self.judge(&item, &mut answer);
+        let Some(Stored { room, sender, frame, cid, event }) = read(&item) else {
+            debug!(server = %peer.id, "a malformed item");
+            answer.not_here = (0..item.recipients.len() as u32).collect();
+            return answer;
+        };
+        let (id, at) = (MessageId(item.message_id), item.committed_at_ms);
+        let arrival = Arrival::relayed(room, item.seq, id, at, sender, cid, event, frame, peer.id.clone());
+        self.feed.arrive(arrival, here.iter());
+        answer
+    }
+
+    /// Who of the recipients is here. The others are noted in the answer, and what the registry says of them is
+    /// written again, since it is not so.
+    fn judge(&self, item: &wire::Item, answer: &mut wire::Answer) -> Vec<UserId> {
+        let mut here = Vec::with_capacity(item.recipients.len());
+        for (index, name) in item.recipients.iter().enumerate() {
+            let user = self.sessions.named(name);
+            // A session whose claim is not answered yet may be in no look-up; it reads the store, and the sender is to
+            // look again.
+            if !user.as_ref().is_some_and(|user| item.asked || self.claims.is_confirmed(user)) {
+                answer.not_here.push(index as u32);
+            }
+            match user {
+                Some(user) => here.push(user),
+                None if !item.asked => self.disown(name),
+                None => {}
+            }
+        }
+        if here.is_empty() && !item.asked {
+            self.metrics.wasted_relays.inc();
+        }
+        if item.asked {
+            // Asked on the off chance: there is nobody to look up again for.
+            answer.not_here.clear();
+        }
+        here
+    }
+
+    fn disown(&self, name: &str) {
+        if let Ok(user) = name.parse() {
+            self.claims.write_again(&user);
+        }
+    }
+
+    fn volatile(&self, item: wire::Item, mut answer: wire::Answer, ages: &mut Ages) -> wire::Answer {
+        if ages.is_too_old(item.sent_at_ms) {
+            self.metrics.dropped(Drop::SignalTooOld);
+            return answer;
+        }
+        let here = self.judge(&item, &mut answer);
+        let Ok(frame) = Frame::from_relay(item.frame.clone()) else { return answer };
+        for session in here.iter().flat_map(|user| self.sessions.of(user)) {
+            match session.push_volatile(&frame) {
+                Push::Queued => {
+                    debug!(recipient = %session.user, "WebSocket relay succeeded");
+                    self.metrics.signal_deliveries.inc();
+                }
+                Push::Full => {
+                    self.metrics.dropped(Drop::SignalToSlow);
+                    answer.full.extend(place_of(&session.user, &item.recipients));
+                }
+                Push::Gone => {}
+            }
+        }
+        answer
+    }
+
+    fn kick(&self, kick: &wire::Kick) {
+        if let (Ok(user), Ok(device)) = (kick.user.parse(), kick.device.parse()) {
+            self.sessions.replace(&user, &device, SessionId(kick.newer_than));
+        }
+    }
+}
+
+/// Where a user stands among the recipients.
+fn place_of(user: &UserId, recipients: &[String]) -> Option<u32> {
+    let place = recipients.iter().position(|name| name == user.as_str())?;
+    u32::try_from(place).ok()
+}
+
+/// Reads a stored item; none where a name in it is malformed or the frame is not UTF-8.
+fn read(item: &wire::Item) -> Option<Stored> {
+    let cid = if item.cid.is_empty() { None } else { Some(item.cid.parse().ok()?) };
+    let event = match &item.event {
+        Some(event) => Some(read_event(event)?),
+        None => None,
+    };
+    Some(Stored {
+        room: item.room.parse().ok()?,
+        sender: item.sender.parse().ok()?,
+        frame: Frame::from_relay(item.frame.clone()).ok()?,
+        cid,
+        event,
+    })
+}
+
+fn read_event(event: &wire::Event) -> Option<Event> {
+    let kind = match event.kind() {
+        wire::event::Kind::Created => EventKind::Created,
+        wire::event::Kind::Joined => EventKind::Joined,
+        wire::event::Kind::Left => EventKind::Left,
+        wire::event::Kind::Unspecified => return None,
+    };
+    let users = event.users.iter().map(|user| user.parse().ok()).collect::<Option<_>>()?;
+    Some(Event { kind, users })
+}
