@@ -1,0 +1,219 @@
+//! To the other servers: look up where the audience is, and send each server that holds some of it one item.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use super::Router;
+use super::plan::plan;
+use crate::feed::Arrival;
+use crate::ids::{Cid, MessageId, RoomId, ServerId, UserId};
+use crate::metrics::Drop;
+use crate::peers::{Heard, Item, Sent};
+use crate::registry;
+use crate::store::{Event, EventKind, Membership};
+use crate::wire;
+
+/// The most publications, or answers, that share one look-up.
+const BATCH: usize = 1_024;
+
+/// A payload for an audience that may be anywhere.
+#[derive(Debug)]
+pub(super) struct Publication {
+    pub(super) room: Option<RoomId>,
+    /// 0 for what is volatile.
+    pub(super) seq: u64,
+    pub(super) id: MessageId,
+    pub(super) at: u64,
+    pub(super) sender: UserId,
+    pub(super) cid: Option<Cid>,
+    pub(super) event: Option<Event>,
+    pub(super) frame: Bytes,
+    pub(super) audience: Audience,
+}
+
+/// For whom something is.
+#[derive(Debug)]
+pub(super) enum Audience {
+    /// The members who see an entry, and those whom it puts out.
+    Members(Arc<Membership>, Vec<UserId>),
+    /// These.
+    Users(Vec<UserId>),
+}
+
+impl Publication {
+    /// An entry that has just been committed.
+    pub(super) fn stored(arrival: &Arrival, members: Arc<Membership>) -> Self {
+        let out = arrival.event.iter().filter(|event| event.kind == EventKind::Left).flat_map(|event| &event.users);
+        let out = out.cloned().collect();
+        Self {
+            room: Some(arrival.room.clone()),
+            seq: arrival.seq,
+            id: arrival.id,
+            at: arrival.at,
+            sender: arrival.sender.clone(),
+            cid: arrival.cid.clone(),
+            event: arrival.event.clone(),
+            frame: arrival.frame.clone().into_bytes(),
+            audience: Audience::Members(members, out),
+        }
+    }
+
+    /// For whom it is.
+    pub(super) fn audience(&self) -> impl Iterator<Item = &UserId> + Clone {
+        let seq = self.seq;
+        let (members, users) = match &self.audience {
+            Audience::Members(members, out) => (Some(members), out),
+            Audience::Users(users) => (None, users),
+        };
+        members.into_iter().flat_map(move |members| members.seeing(seq)).chain(users)
+    }
+
+    fn item(&self, recipients: Vec<UserId>, asked: bool) -> Item {
+        Item {
+            room: self.room.clone(),
+            seq: self.seq,
+            id: self.id,
+            at: self.at,
+            sender: self.sender.clone(),
+            frame: self.frame.clone(),
+            cid: self.cid.clone().filter(|_| recipients.contains(&self.sender)),
+            recipients,
+            event: self.event.as_ref().map(to_wire),
+            again: false,
+            asked,
+        }
+    }
+}
+
+fn to_wire(event: &Event) -> wire::Event {
+    let kind = match event.kind {
+        EventKind::Created => wire::event::Kind::Created,
+        EventKind::Joined => wire::event::Kind::Joined,
+        EventKind::Left => wire::event::Kind::Left,
+    };
+    wire::Event { kind: kind.into(), users: event.users.iter().map(ToString::to_string).collect() }
+}
+
+/// Where users are, as one look-up said; none where it had no answer.
+struct Places(Option<HashMap<UserId, Vec<ServerId>>>);
+
+impl Places {
+    fn of(&self, user: &UserId) -> &[ServerId] {
+        self.0.as_ref().and_then(|places| places.get(user)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Router {
+    /// Forwards what is published, until `end`. While one look-up is in flight the next publications gather, and then
+    /// share one.
+    pub(super) async fn forward_all(&self, mut publications: mpsc::Receiver<Publication>, end: CancellationToken) {
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                count = publications.recv_many(&mut batch, BATCH) => if count == 0 { return },
+                () = end.cancelled() => return,
+            }
+            let users = batch.iter().flat_map(Publication::audience).collect();
+            let places = self.look_up(users).await;
+            let asked = self.0.parts.cluster.asked(places.0.is_some());
+            for publication in batch.drain(..) {
+                self.forward(&publication, &places, &asked);
+            }
+        }
+    }
+
+    /// Hears what became of items, until `end`.
+    pub(super) async fn hear_all(&self, mut heard: mpsc::Receiver<Heard>, end: CancellationToken) {
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                count = heard.recv_many(&mut batch, BATCH) => if count == 0 { return },
+                () = end.cancelled() => return,
+            }
+            self.look_again(batch.drain(..).filter_map(not_here).collect()).await;
+        }
+    }
+
+    /// Who was not where the registry said is looked up once more, and what was for them is forwarded once more.
+    async fn look_again(&self, items: Vec<(Arc<Item>, Vec<UserId>)>) {
+        let users: HashSet<_> = items.iter().flat_map(|(_, users)| users).collect();
+        if users.is_empty() {
+            return;
+        }
+        let places = self.look_up(users).await;
+        for (item, users) in &items {
+            let shares = plan(&self.0.parts.own, users.iter(), |user| places.of(user), &[]);
+            for (server, share) in shares {
+                debug!(sender = %item.sender, target = %server, "Forwarding once more via gRPC");
+                let again = Item { recipients: share.recipients, again: true, asked: false, ..Item::clone(item) };
+                self.hand_over(&server, again);
+            }
+        }
+    }
+
+    async fn look_up(&self, users: HashSet<&UserId>) -> Places {
+        let metrics = &self.0.parts.metrics;
+        let users: Vec<_> = users.into_iter().cloned().collect();
+        metrics.lookups.inc();
+        metrics.looked_up_users.inc_by(users.len() as u64);
+        match self.0.parts.registry.locate(&users).await {
+            Ok(places) => Places(Some(users.into_iter().zip(places).collect())),
+            Err(error) => {
+                metrics.failed_lookups.inc();
+                // The registry's own trouble is logged where it is found, not once per message.
+                debug!(%error, "no answer to a look-up");
+                debug_assert!(matches!(error, registry::Error::Away | registry::Error::Refused(_)));
+                Places(None)
+            }
+        }
+    }
+
+    fn forward(&self, publication: &Publication, places: &Places, asked: &[ServerId]) {
+        let shares = plan(&self.0.parts.own, publication.audience(), |user| places.of(user), asked);
+        for (server, share) in shares {
+            for recipient in &share.recipients {
+                debug!(%recipient, target = %server, seq = publication.seq, "Forwarding message via gRPC");
+            }
+            if share.asked {
+                self.0.parts.metrics.degraded_relays.inc();
+            }
+            self.hand_over(&server, publication.item(share.recipients, share.asked));
+        }
+    }
+
+    fn hand_over(&self, server: &ServerId, item: Item) {
+        let metrics = &self.0.parts.metrics;
+        let stored = item.seq > 0;
+        match self.0.parts.peers.send(server, item) {
+            Sent::Queued => _ = metrics.relay_items_sent.inc(),
+            Sent::Full if stored => metrics.dropped(Drop::RelayQueueFull),
+            Sent::Full => metrics.dropped(Drop::SignalQueueFull),
+            // It is gone, or so new that it is not in the view yet: its users read the store when they connect.
+            Sent::NoSuchPeer => debug!(target = %server, "no such server is known"),
+        }
+    }
+}
+
+fn not_here(heard: Heard) -> Option<(Arc<Item>, Vec<UserId>)> {
+    match heard {
+        Heard::NotHere { item, users, server } => {
+            debug!(%server, users = users.len(), "recipients were not there");
+            (!item.again).then_some((item, users))
+        }
+        Heard::Connected { server, boot } => {
+            debug!(%server, %boot, "connected to a server");
+            None
+        }
+        Heard::Lost { server } => {
+            info!(%server, "lost the connection to a server");
+            None
+        }
+    }
+}

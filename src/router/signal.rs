@@ -1,0 +1,80 @@
+//! What is volatile: looked up and delivered like a message, never stored, dropped where it would have to wait.
+
+use std::sync::Arc;
+
+use super::Router;
+use super::forward::{Audience, Publication};
+use crate::ids::{MessageId, RoomId, UserId};
+use crate::metrics::Drop;
+use crate::protocol::{Code, Frame, Reject, ServerFrame, Target};
+use crate::sessions::{Push, Session};
+use crate::store::Error;
+
+impl Router {
+    pub(super) async fn signal(&self, session: &Arc<Session>, to: &Target, body: &str) -> Result<(), Reject> {
+        let (room, users) = match to {
+            Target::User(user) => (None, vec![user.clone()]),
+            Target::Room(room) => (Some(room), self.others_in(session, room).await?),
+        };
+        let Ok(body) = crate::protocol::as_raw(body) else {
+            return Err(Reject::new(Code::BadField, "body: not JSON"));
+        };
+        let frame = ServerFrame::Signal { room, from: &session.user, body }.encode();
+        self.spread(session, room.cloned(), users, frame)
+    }
+
+    pub(super) async fn typing(&self, session: &Arc<Session>, room: &RoomId) -> Result<(), Reject> {
+        let users = self.others_in(session, room).await?;
+        let frame = ServerFrame::Typing { room, user: &session.user }.encode();
+        self.spread(session, Some(room.clone()), users, frame)
+    }
+
+    /// The members of a room besides the sender, who must be one.
+    async fn others_in(&self, session: &Session, room: &RoomId) -> Result<Vec<UserId>, Reject> {
+        let members = self.0.parts.rooms.members(room, 0).await.map_err(reject)?;
+        if !members.has(&session.user) {
+            return Err(reject(crate::store::Refusal::NotFound.into()));
+        }
+        Ok(members.users().filter(|user| **user != session.user).cloned().collect())
+    }
+
+    fn spread(&self, session: &Session, room: Option<RoomId>, users: Vec<UserId>, frame: Frame) -> Result<(), Reject> {
+        let metrics = &self.0.parts.metrics;
+        metrics.signals.inc();
+        for local in users.iter().flat_map(|user| self.0.parts.sessions.of(user)).filter(|to| to.id != session.id) {
+            match local.push_volatile(&frame) {
+                Push::Queued => _ = metrics.signal_deliveries.inc(),
+                Push::Full => metrics.dropped(Drop::SignalToSlow),
+                Push::Gone => {}
+            }
+        }
+        let publication = Publication {
+            room,
+            seq: 0,
+            id: MessageId(0),
+            at: 0,
+            sender: session.user.clone(),
+            cid: None,
+            event: None,
+            frame: frame.into_bytes(),
+            audience: Audience::Users(users),
+        };
+        if self.0.forward.try_send(publication).is_err() {
+            metrics.dropped(Drop::SignalQueueFull);
+        }
+        Ok(())
+    }
+}
+
+/// What the store's answer means to a client.
+pub(super) fn reject(error: Error) -> Reject {
+    use crate::store::Refusal;
+    let Error::Refused(refusal) = error else { return Reject::unavailable() };
+    let code = match refusal {
+        Refusal::NotFound => Code::NotFound,
+        Refusal::Forbidden | Refusal::Direct => Code::Forbidden,
+        Refusal::Full => Code::RoomFull,
+        Refusal::Taken => Code::RoomTaken,
+    };
+    Reject::new(code, refusal.to_string())
+}
