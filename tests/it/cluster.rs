@@ -1,0 +1,15 @@
+//! Several servers as real processes, with one Redis and one PostgreSQL.
+
+mod cost;
+mod devices;
+mod drain;
+mod grpc;
+mod identity;
+mod lease;
+mod losses;
+mod membership;
+mod moving;
+mod readiness;
+mod redis_trouble;
+mod repeats;
+mod routing;

@@ -1,0 +1,72 @@
+//! What a message costs, counted: look-ups, round trips to Redis, items to other servers.
+
+use crate::support::client::Client;
+use crate::support::cluster::Cluster;
+
+const SERVERS: usize = 3;
+const MEMBERS: usize = 30;
+const BURST: u64 = 300;
+
+const LOOKUPS: &str = "minichat_lookups_total";
+const ITEMS: &str = "minichat_relay_items_sent_total";
+
+/// A room with members on all servers; the first is on `local1`.
+async fn hall(cluster: &Cluster) -> Vec<Client> {
+    let names: Vec<_> = (0..MEMBERS).map(|number| format!("user-{number}")).collect();
+    let mut members = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        members.push(Client::connect(cluster.server(number % SERVERS + 1), name).await);
+    }
+    let others: Vec<_> = names[1..].iter().map(String::as_str).collect();
+    members[0].create("hall", &others).await;
+    for member in &mut members[1..] {
+        member.expect_message(|message| message["event"] == "created").await;
+    }
+    members
+}
+
+#[tokio::test]
+async fn a_message_costs_one_look_up_and_one_item_per_server_whatever_the_rooms_size() {
+    let cluster = Cluster::of(SERVERS).await;
+    let mut members = hall(&cluster).await;
+    let local1 = cluster.server(1);
+    let (lookups, items, calls) =
+        (local1.metric(LOOKUPS).await, local1.metric(ITEMS).await, cluster.redis.calls("mget"));
+
+    members[0].say("hall", "hello").await;
+    for member in &mut members[1..] {
+        member.expect_body("hello").await;
+    }
+
+    assert_eq!(local1.metric(LOOKUPS).await, lookups + 1);
+    assert_eq!(cluster.redis.calls("mget"), calls + 1, "one round trip for all {MEMBERS}");
+    assert_eq!(local1.metric(ITEMS).await, items + 2, "one each for local2 and local3");
+}
+
+#[tokio::test]
+async fn the_messages_of_a_burst_share_look_ups_and_each_is_one_item_per_server() {
+    let cluster = Cluster::of(SERVERS).await;
+    let mut members = hall(&cluster).await;
+    let local1 = cluster.server(1);
+    let (lookups, items, calls) =
+        (local1.metric(LOOKUPS).await, local1.metric(ITEMS).await, cluster.redis.calls("mget"));
+
+    let mut last = String::new();
+    for number in 0..BURST {
+        last = members[0].send("hall", number).await;
+    }
+    members[0].expect_sent(&last).await;
+    for member in &mut members[1..] {
+        member.expect_body(BURST - 1).await;
+        member.assert_in_order("hall");
+    }
+
+    local1.until_metric(ITEMS, |sent| sent == items + 2 * BURST).await;
+    let shared = local1.metric(LOOKUPS).await - lookups;
+    assert!(shared <= BURST, "{shared} look-ups for {BURST} messages");
+    assert_eq!(cluster.redis.calls("mget") - calls, shared, "a look-up is one round trip");
+    println!("{BURST} messages shared {shared} look-ups");
+    for server in cluster.servers() {
+        assert_eq!(server.metric("minichat_wasted_relays_total").await, 0);
+    }
+}

@@ -1,0 +1,126 @@
+//! The end of a server that was asked to end.
+
+use crate::support::client::Client;
+use crate::support::cluster::{Cluster, Options};
+use crate::support::server::Signal;
+use crate::support::wait::eventually;
+
+/// The exit code of a process that was told twice.
+const INTERRUPTED: i32 = 130;
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stop_sends_everyone_away_and_leaves_nothing_behind() {
+    let cluster = Cluster::of(2).await;
+    let local1 = cluster.server(1);
+    let mut stays = Client::connect(cluster.server(2), "stays").await;
+    let mut leavers = Vec::new();
+    for number in 0..20 {
+        leavers.push(Client::connect(local1, &format!("user{number}")).await);
+    }
+    stays.create("team", &["user0"]).await;
+
+    local1.signal(Signal::Term);
+    for leaver in &mut leavers {
+        assert_eq!(leaver.expect_close(1001).await, "going away");
+        let closing = leaver.expect("closing").await;
+        assert!(closing["reconnect_after_ms"].as_u64().is_some(), "{closing}");
+    }
+    assert_eq!(local1.wait_exit().await, Some(0));
+
+    assert_eq!(cluster.places(), [("stays".into(), "local2".into())]);
+    assert!(cluster.row(1).is_empty());
+    assert_eq!(cluster.redis.cli(&["ZRANGE", "ws:servers", "0", "-1"]), "local2");
+    let mut back = Client::connect(cluster.server(2), "user0").await;
+    stays.say("team", "welcome back").await;
+    back.expect_body("welcome back").await;
+}
+
+#[tokio::test]
+async fn sends_that_are_on_their_way_are_answered_before_the_end() {
+    let cluster = Cluster::proxied(1).await;
+    let mut alice = Client::connect(cluster.server(1), "alice").await;
+    alice.create("team", &["bob"]).await;
+    alice.say("team", "before").await;
+
+    cluster.links(1).database.stall();
+    let mut cids = Vec::new();
+    for number in 0..20 {
+        cids.push(alice.send("team", number).await);
+    }
+    // The server has read all of them when it has read this.
+    alice.sync().await;
+    cluster.server(1).signal(Signal::Term);
+    cluster.server(1).until_logged(&["draining"]).await;
+    cluster.links(1).database.heal();
+
+    for cid in cids {
+        alice.expect_sent(&cid).await;
+    }
+    alice.expect_close(1001).await;
+    assert_eq!(cluster.server(1).wait_exit().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_drain_ends_in_time_while_redis_is_stopped_and_says_meanwhile_that_it_is_not_ready() {
+    let cluster = slow_drain("3s").await;
+    let local1 = cluster.server(1);
+    let mut alice = Client::connect(local1, "alice").await;
+    cluster.redis.pause();
+
+    local1.signal(Signal::Term);
+    alice.expect_close(1001).await;
+    let (status, text) = local1.admin("/readyz").await;
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("about to stop"), "{text}");
+    assert_eq!(local1.admin("/livez").await.0, 200);
+    assert_eq!(local1.wait_exit().await, Some(0));
+    cluster.redis.resume();
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_while_a_server_drains() {
+    let cluster = slow_drain("3s").await;
+    let local1 = cluster.server(1);
+    let mut alice = Client::connect(local1, "alice").await;
+    cluster.redis.pause();
+    local1.signal(Signal::Term);
+    alice.expect_close(1001).await;
+    assert!(Client::open(&local1.ws_url("bob"), &[]).await.is_err());
+    assert_eq!(local1.wait_exit().await, Some(0));
+    cluster.redis.resume();
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_drain_at_once() {
+    let cluster = slow_drain("5m").await;
+    let local1 = cluster.server(1);
+    let mut alice = Client::connect(local1, "alice").await;
+    cluster.redis.pause();
+    local1.signal(Signal::Term);
+    alice.expect_close(1001).await;
+    local1.signal(Signal::Int);
+    assert_eq!(local1.wait_exit().await, Some(INTERRUPTED));
+    cluster.redis.resume();
+}
+
+#[tokio::test]
+async fn a_server_that_drains_says_so_in_its_row() {
+    let cluster = Cluster::proxied(1).await;
+    let mut alice = Client::connect(cluster.server(1), "alice").await;
+    alice.create("team", &[]).await;
+    assert_eq!(cluster.row(1)["state"], "up");
+    cluster.links(1).database.stall();
+    alice.send("team", "keeps the server from ending").await;
+    alice.sync().await;
+    cluster.server(1).signal(Signal::Term);
+    let draining = async || (cluster.row(1).get("state")? == "draining").then_some(());
+    eventually("the row to say so", draining).await;
+    cluster.links(1).database.heal();
+    alice.expect("sent").await;
+    assert_eq!(cluster.server(1).wait_exit().await, Some(0));
+}
+
+/// Two servers whose drain may last so long.
+async fn slow_drain(limit: &str) -> Cluster {
+    Cluster::with(Options { flags: vec![format!("--drain={limit}")], ..Options::default() }).await
+}
