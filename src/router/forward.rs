@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use super::Router;
-use super::plan::plan;
+use super::plan::{Share, plan};
 use crate::feed::Arrival;
 use crate::ids::{Cid, MessageId, RoomId, ServerId, UserId};
 use crate::metrics::Drop;
@@ -148,11 +148,13 @@ impl Router {
             return;
         }
         let places = self.look_up(users).await;
+        let asked = self.0.parts.cluster.asked(places.0.is_some());
         for (item, users) in &items {
-            let shares = plan(&self.0.parts.own, users.iter(), |user| places.of(user), &[]);
+            let shares = plan(&self.0.parts.own, users.iter(), |user| places.of(user), &asked);
             for (server, share) in shares {
                 debug!(sender = %item.sender, target = %server, "Forwarding once more via gRPC");
-                let again = Item { recipients: share.recipients, again: true, asked: false, ..Item::clone(item) };
+                let Share { recipients, asked } = share;
+                let again = Item { recipients, again: true, asked, ..Item::clone(item) };
                 self.hand_over(&server, again);
             }
         }

@@ -62,13 +62,8 @@ async fn sends_that_are_on_their_way_are_answered_before_the_end() {
 
 #[tokio::test]
 async fn a_drain_ends_in_time_while_redis_is_stopped_and_says_meanwhile_that_it_is_not_ready() {
-    let cluster = slow_drain("3s").await;
+    let cluster = held_in_drain("3s").await;
     let local1 = cluster.server(1);
-    let mut alice = Client::connect(local1, "alice").await;
-    cluster.redis.pause();
-
-    local1.signal(Signal::Term);
-    alice.expect_close(1001).await;
     let (status, text) = local1.admin("/readyz").await;
     assert_eq!(status, 503, "{text}");
     assert!(text.contains("about to stop"), "{text}");
@@ -79,12 +74,8 @@ async fn a_drain_ends_in_time_while_redis_is_stopped_and_says_meanwhile_that_it_
 
 #[tokio::test]
 async fn nobody_is_let_in_while_a_server_drains() {
-    let cluster = slow_drain("3s").await;
+    let cluster = held_in_drain("3s").await;
     let local1 = cluster.server(1);
-    let mut alice = Client::connect(local1, "alice").await;
-    cluster.redis.pause();
-    local1.signal(Signal::Term);
-    alice.expect_close(1001).await;
     assert!(Client::open(&local1.ws_url("bob"), &[]).await.is_err());
     assert_eq!(local1.wait_exit().await, Some(0));
     cluster.redis.resume();
@@ -92,12 +83,8 @@ async fn nobody_is_let_in_while_a_server_drains() {
 
 #[tokio::test]
 async fn a_second_signal_ends_a_drain_at_once() {
-    let cluster = slow_drain("5m").await;
+    let cluster = held_in_drain("5m").await;
     let local1 = cluster.server(1);
-    let mut alice = Client::connect(local1, "alice").await;
-    cluster.redis.pause();
-    local1.signal(Signal::Term);
-    alice.expect_close(1001).await;
     local1.signal(Signal::Int);
     assert_eq!(local1.wait_exit().await, Some(INTERRUPTED));
     cluster.redis.resume();
@@ -120,7 +107,14 @@ async fn a_server_that_drains_says_so_in_its_row() {
     assert_eq!(cluster.server(1).wait_exit().await, Some(0));
 }
 
-/// Two servers whose drain may last so long.
-async fn slow_drain(limit: &str) -> Cluster {
-    Cluster::with(Options { flags: vec![format!("--drain={limit}")], ..Options::default() }).await
+/// Two servers, of which the first drains and cannot end before `limit`: Redis, which it has to tell, is stopped. Its
+/// only session has been sent away.
+async fn held_in_drain(limit: &str) -> Cluster {
+    let options = Options { flags: vec![format!("--drain={limit}")], ..Options::default() };
+    let cluster = Cluster::with(options).await;
+    let mut alice = Client::connect(cluster.server(1), "alice").await;
+    cluster.redis.pause();
+    cluster.server(1).signal(Signal::Term);
+    alice.expect_close(1001).await;
+    cluster
 }
