@@ -9,6 +9,7 @@
 
 mod append;
 mod connection;
+mod due;
 mod failure;
 mod log;
 mod membership;
@@ -25,6 +26,7 @@ pub mod writer;
 use std::fs::File;
 use std::sync::Arc;
 
+pub use due::*;
 pub use model::*;
 pub use open::{OpenError, Options};
 
