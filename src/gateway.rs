@@ -318,6 +318,7 @@ mod tests {
             since: 4,
             delivered: 6,
             read: 0,
+            muted: false,
             cursor,
             count: 2,
             members_version: 4,

@@ -9,6 +9,7 @@
 
 mod append;
 mod connection;
+mod devices;
 mod due;
 mod failure;
 mod log;
@@ -17,8 +18,10 @@ mod model;
 mod open;
 mod positions;
 mod postgres;
+mod pushes;
 mod sql;
 mod sqlite;
+mod sweep;
 mod views;
 mod workers;
 pub mod writer;
@@ -26,9 +29,11 @@ pub mod writer;
 use std::fs::File;
 use std::sync::Arc;
 
+pub use devices::MAX_TOKENS;
 pub use due::*;
 pub use model::*;
 pub use open::{OpenError, Options};
+pub use sweep::{LOOK, MAX_PUSHES};
 
 use connection::Pools;
 

@@ -89,7 +89,8 @@ impl Router {
         after: Option<&UserId>,
         limit: u32,
     ) -> Result<Frame, Reject> {
-        let mut users = self.0.parts.store.members_page(asker, room, after, limit + 1).await.map_err(reject)?;
+        let members = self.0.parts.store.members_page(asker, room, after, limit + 1).await.map_err(reject)?;
+        let mut users: Vec<_> = members.into_iter().map(|member| member.user).collect();
         let more = users.len() > limit as usize;
         users.truncate(limit as usize);
         Ok(ServerFrame::Members { cid, room, users: &users, more }.encode())

@@ -61,7 +61,8 @@ pub struct Settled {
     pub again_ms: u64,
     /// Members for whom all is decided further than `swept`, and up to where.
     pub decided: Vec<(UserId, u64)>,
-    /// For whom a push is to be made, of which message.
+    /// For whom a push is to be made, of which message: at most [`MAX_PUSHES`](super::MAX_PUSHES). Where there are more,
+    /// a look has to end earlier than its `upto`.
     pub pushes: Vec<(UserId, u64)>,
 }
 
@@ -103,9 +104,10 @@ pub struct Push {
     pub body: Box<str>,
     /// How often it was tried before.
     pub tries: u32,
-    /// How long ago it was decided, in ms, by the database's clock.
+    /// How long ago it was decided, or replayed, in ms, by the database's clock.
     pub age_ms: u64,
-    /// False where it was acknowledged or muted meanwhile, or the user has left: it is not to be made any more.
+    /// False where it is not to be made any more: it was acknowledged or muted meanwhile, the user has left (and may
+    /// have come back later), or the device is another user's now.
     pub wanted: bool,
 }
 
@@ -139,7 +141,8 @@ pub enum Became {
         /// Why, in one line.
         reason: String,
     },
-    /// The device's token is of no more use: it is forgotten, with all its pushes.
+    /// The device's token is of no more use: it is forgotten, with all pushes on their way to it. Of a webhook, which
+    /// has no token, it says nothing.
     Unregistered,
 }
 
@@ -158,7 +161,7 @@ pub struct DeadLetter {
     pub seq: u64,
     /// The message's id.
     pub message: MessageId,
-    /// How often it was tried.
+    /// How often it was tried, with the last time.
     pub tries: u32,
     /// Why it was given up, in one line.
     pub reason: String,

@@ -7,14 +7,9 @@ use super::failure::Failure;
 use super::{Change, Changed, Content, Entry, Error, Event, EventKind, MAX_MEMBERS, NewRoom, Refusal, Store};
 use crate::ids::{MessageId, RoomId, UserId};
 
-const MAKE_ROOM: &str = "INSERT INTO rooms (id, creator, name, open, low, high, head, version, size)
-    VALUES ($1, $2, $3, $4, $5, $6, 1, 1, $7) ON CONFLICT DO NOTHING";
-
 const CREATOR: &str = "SELECT creator FROM rooms WHERE id = $1";
 
 const DIRECT_ROOM: &str = "SELECT id FROM rooms WHERE low = $1 AND high = $2";
-
-const GROW_ROOM: &str = "UPDATE rooms SET head = $2, version = $2, size = size + $3 WHERE id = $1";
 
 /// A room that a transaction holds.
 #[derive(sqlx::FromRow)]
@@ -117,7 +112,7 @@ async fn make(
 ) -> Result<Option<Entry>, Failure> {
     let inserted = db
         .execute(
-            MAKE_ROOM,
+            db.dialect().make_room,
             &[
                 Arg::Text(room.room.as_str()),
                 Arg::Text(room.creator.as_str()),
@@ -207,7 +202,7 @@ async fn apply(
         add(db, room, seq, &step.users).await?;
         count
     };
-    db.execute(GROW_ROOM, &[Arg::Text(room.as_str()), Arg::Number(seq), Arg::Number(growth)]).await?;
+    db.execute(db.dialect().grow_room, &[Arg::Text(room.as_str()), Arg::Number(seq), Arg::Number(growth)]).await?;
     log(db, room, seq, actor, Event { kind: step.kind, users: step.users }, id).await
 }
 

@@ -109,12 +109,25 @@ pub struct RoomView {
     pub delivered: u64,
     /// Up to where this member has read.
     pub read: u64,
+    /// Whether this member wants no pushes of this room.
+    pub muted: bool,
     /// Where this device stands, if it ever acknowledged here (asked for with a device only).
     pub cursor: Option<u64>,
     /// How many members it has.
     pub count: u64,
     /// The seq of its latest membership change.
     pub members_version: u64,
+}
+
+/// A member of a room as the others see them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberView {
+    /// Who.
+    pub user: UserId,
+    /// Up to where they have acknowledged.
+    pub delivered: u64,
+    /// Up to where they have read.
+    pub read: u64,
 }
 
 /// The members of a room, as of one membership change.
@@ -199,5 +212,18 @@ pub struct Position {
     /// Acknowledged up to here; 0 says nothing.
     pub delivered: u64,
     /// Read up to here; 0 says nothing.
+    pub read: u64,
+}
+
+/// How far a member of a room has come, once a position has moved on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advanced {
+    /// Where.
+    pub room: RoomId,
+    /// Who.
+    pub user: UserId,
+    /// Acknowledged up to here, by whichever device.
+    pub delivered: u64,
+    /// Read up to here.
     pub read: u64,
 }

@@ -6,17 +6,20 @@ use serde_json::json;
 
 use super::connection::{Arg, Db, Pools, again};
 use super::failure::Failure;
-use super::{Error, Position, Store};
+use super::{Advanced, Error, Position, Store};
+use crate::ids::{RoomId, UserId};
 
 impl Store {
-    /// Moves positions on. What would not grow, is past the room's head, or is of no member, changes nothing.
+    /// Moves positions on. What would not grow, is past the room's head, or is of no member, changes nothing. Answers
+    /// the members who came further, each once and as they are now.
     ///
     /// # Errors
-    /// Those of the database only. The call may be repeated.
-    pub async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
+    /// Those of the database only. The call may be repeated; what grew in a call whose answer is missing is not told
+    /// again.
+    pub async fn advance(&self, positions: &[Position]) -> Result<Vec<Advanced>, Error> {
         let (members, cursors) = gathered(positions);
         if members.is_none() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let moved = again(|| async {
             // One sync of the file is better than two, and two commits are better than a transaction that can be
@@ -36,14 +39,24 @@ impl Store {
     }
 }
 
-async fn advance(db: &mut Db, members: Option<&str>, cursors: Option<&str>) -> Result<(), Failure> {
-    if let Some(members) = members {
-        db.execute(db.dialect().advance_members, &[Arg::Text(members)]).await?;
-    }
+/// The members come last: once they have moved on nothing can fail any more, so that who repeats the call after a
+/// failure is told of them.
+async fn advance(db: &mut Db, members: Option<&str>, cursors: Option<&str>) -> Result<Vec<Advanced>, Failure> {
     if let Some(cursors) = cursors {
         db.execute(db.dialect().advance_cursors, &[Arg::Text(cursors)]).await?;
     }
-    Ok(())
+    let Some(members) = members else { return Ok(Vec::new()) };
+    let rows: Vec<(String, String, i64, i64)> = db.all(db.dialect().advance_members, &[Arg::Text(members)]).await?;
+    Ok(rows.into_iter().map(advanced).collect())
+}
+
+fn advanced((room, user, delivered, read): (String, String, i64, i64)) -> Advanced {
+    Advanced {
+        room: RoomId::trusted(room),
+        user: UserId::trusted(user),
+        delivered: delivered as u64,
+        read: read as u64,
+    }
 }
 
 /// The furthest of the positions as JSON, each member once and each device once, in order; none where there is none.

@@ -12,7 +12,9 @@ use super::append::stored;
 use super::connection::{ACQUIRE_TIMEOUT, Arg, Db, Pools};
 use super::failure::Failure;
 use super::open::{OpenError, Options, Trouble};
-use super::{Append, Appended, sql};
+use super::sweep::Decisions;
+use super::{Append, Appended, PushKind, Settled, sql};
+use crate::ids::ServerId;
 
 static MIGRATOR: Migrator = sqlx::migrate!("src/store/migrations/postgres");
 
@@ -29,6 +31,8 @@ const IDLE_IN_TRANSACTION_MS: u32 = 2_000;
 const TRUST_IDLE: Duration = Duration::from_secs(5);
 
 const APPEND: &str = "SELECT outcome, seq, id, at, version FROM append_messages($1, $2, $3, $4, $5) ORDER BY place";
+
+const SETTLE: &str = "SELECT settle_rooms($1, $2::json, $3::json, $4::json, $5)";
 
 #[derive(sqlx::FromRow)]
 struct Outcome {
@@ -64,6 +68,20 @@ impl Outcome {
             _ => Appended::NotMember,
         }
     }
+}
+
+/// Settles rooms, in a statement that commits by itself.
+pub(super) async fn settle(
+    db: &mut Db,
+    looker: &ServerId,
+    settled: &[Settled],
+    kinds: &[PushKind],
+) -> Result<u64, Failure> {
+    let Decisions { rooms, decided, pushes } = Decisions::new(&settled.iter().collect::<Vec<_>>());
+    let kinds = Arg::Texts(kinds.iter().map(|kind| kind.as_str()).collect());
+    let args = [Arg::Text(looker.as_str()), Arg::Text(&rooms), Arg::Text(&decided), Arg::Text(&pushes), kinds];
+    let (made,): (i64,) = db.one(SETTLE, &args).await?.ok_or(sqlx::Error::RowNotFound)?;
+    Ok(made as u64)
 }
 
 /// Brings the schema up to date and makes the pools. Answers with the database's id.

@@ -1,5 +1,9 @@
 //! SQL that several places need, and what of it differs between the databases.
 
+mod push;
+
+use push::Push;
+
 /// The id of the database.
 pub(super) const DATABASE_ID: &str = "SELECT value FROM meta WHERE name = 'database_id'";
 
@@ -12,6 +16,10 @@ pub(super) const GIVE_DATABASE_ID: &str =
 pub(super) struct Dialect {
     /// Begins a transaction that writes.
     pub(super) begin: &'static str,
+    /// Makes a room with its first entry. `$1` room, `$2` creator, `$3` name, `$4` open, `$5` low, `$6` high, `$7` size.
+    pub(super) make_room: &'static str,
+    /// Notes a membership change at a room. `$1` room, `$2` its seq, `$3` how many members more.
+    pub(super) grow_room: &'static str,
     /// A room, held until the transaction ends. `$1` room.
     pub(super) hold_room: &'static str,
     /// Which of some users are members, in order, held until the transaction ends. `$1` room, `$2` users.
@@ -27,7 +35,8 @@ pub(super) struct Dialect {
     pub(super) log_event: &'static str,
     /// The head and the start of the view for each room of some users. `$1` users.
     pub(super) heads: &'static str,
-    /// Moves positions of members on. `$1` a JSON array of objects with `room`, `user_id`, `delivered`, `read`.
+    /// Moves positions of members on, and answers those that grew. `$1` a JSON array of objects with `room`, `user_id`,
+    /// `delivered`, `read`.
     pub(super) advance_members: &'static str,
     /// Moves positions of devices on. `$1` a JSON array of objects with `user_id`, `room`, `device`, `seq`.
     pub(super) advance_cursors: &'static str,
@@ -35,11 +44,18 @@ pub(super) struct Dialect {
     pub(super) lease_worker: &'static str,
     /// Renews a lease. `$1` holder, `$2` lease in ms, `$3` worker, `$4` used, in ms since 1970.
     pub(super) renew_worker: &'static str,
+    /// All about pushes.
+    pub(super) push: Push,
 }
 
 /// `unixepoch('subsec')` has milliseconds since SQLite 3.42; the one that is compiled in is later.
 pub(super) const SQLITE: Dialect = Dialect {
     begin: "BEGIN IMMEDIATE",
+    make_room: "INSERT INTO rooms (id, creator, name, open, low, high, head, version, size, swept, due)
+        VALUES ($1, $2, $3, $4, $5, $6, 1, 1, $7, 0, CAST(unixepoch('subsec') * 1000 AS INTEGER) + 1000) ON CONFLICT DO NOTHING",
+    grow_room: "UPDATE rooms SET head = $2, version = $2, size = size + $3,
+            due = coalesce(due, CAST(unixepoch('subsec') * 1000 AS INTEGER) + 1000)
+        WHERE id = $1",
     hold_room: "SELECT creator, low IS NOT NULL AS direct, open, head, size FROM rooms WHERE id = $1",
     hold_members: "SELECT user_id FROM members
         WHERE room = $1 AND user_id IN (SELECT value FROM json_each($2)) ORDER BY user_id",
@@ -64,7 +80,8 @@ pub(super) const SQLITE: Dialect = Dialect {
             JOIN rooms r ON r.id = g.room
         ) AS held
         WHERE members.room = held.room AND members.user_id = held.user_id
-            AND (members.delivered < held.delivered OR members.read < held.read)",
+            AND (members.delivered < held.delivered OR members.read < held.read)
+        RETURNING members.room, members.user_id, members.delivered, members.read",
     advance_cursors: "INSERT INTO cursors (user_id, room, device, seq)
         SELECT g.user_id, g.room, g.device, g.seq
         FROM (
@@ -84,11 +101,17 @@ pub(super) const SQLITE: Dialect = Dialect {
         FROM (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER) AS now)
         WHERE worker = $3 AND holder = $1
         RETURNING worker, above, high",
+    push: push::SQLITE,
 };
 
 /// `clock_ms()` is made by the first migration.
 pub(super) const POSTGRES: Dialect = Dialect {
     begin: "BEGIN",
+    make_room: "INSERT INTO rooms (id, creator, name, open, low, high, head, version, size, swept, due)
+        VALUES ($1, $2, $3, $4, $5, $6, 1, 1, $7, 0, clock_ms() + 1000) ON CONFLICT DO NOTHING",
+    grow_room: "UPDATE rooms SET head = $2, version = $2, size = size + $3,
+            due = coalesce(due, clock_ms() + 1000)
+        WHERE id = $1",
     hold_room: "SELECT creator, low IS NOT NULL AS direct, open, head, size FROM rooms WHERE id = $1 FOR UPDATE",
     hold_members: "SELECT user_id FROM members WHERE room = $1 AND user_id = ANY ($2) ORDER BY user_id FOR UPDATE",
     add_members: "INSERT INTO members (room, user_id, since, delivered, read)
@@ -112,7 +135,9 @@ pub(super) const POSTGRES: Dialect = Dialect {
         UPDATE members SET delivered = greatest(members.delivered, held.delivered),
             read = greatest(members.read, held.read)
         FROM held
-        WHERE members.room = held.room AND members.user_id = held.user_id",
+        WHERE members.room = held.room AND members.user_id = held.user_id
+            AND (members.delivered < held.delivered OR members.read < held.read)
+        RETURNING members.room, members.user_id, members.delivered, members.read",
     advance_cursors: "INSERT INTO cursors (user_id, room, device, seq)
         SELECT g.user_id, g.room, g.device, g.seq
         FROM json_to_recordset($1::json) AS g (user_id text, room text, device text, seq bigint)
@@ -129,4 +154,5 @@ pub(super) const POSTGRES: Dialect = Dialect {
         FROM clock_ms() AS now
         WHERE worker = $3 AND holder = $1
         RETURNING worker, above, high",
+    push: push::POSTGRES,
 };

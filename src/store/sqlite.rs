@@ -1,5 +1,7 @@
 //! What is done in SQLite's own way: to open it, and to append in a transaction of few statements.
 
+mod settle;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::{self, File, TryLockError};
@@ -16,6 +18,8 @@ use super::failure::Failure;
 use super::open::{OpenError, Options, Trouble, fresh_id};
 use super::{Append, Appended, sql};
 use crate::ids::{Cid, RoomId, UserId};
+
+pub(super) use settle::settle;
 
 static MIGRATOR: Migrator = sqlx::migrate!("src/store/migrations/sqlite");
 
@@ -42,8 +46,8 @@ const INSERT: &str = "INSERT INTO messages (room, seq, id, sender, cid, at, body
     SELECT value ->> 'room', value ->> 'seq', value ->> 'id', value ->> 'sender', value ->> 'cid', $2, value ->> 'body'
     FROM json_each($1)";
 
-/// `$1` a JSON array of rooms with their new heads.
-const GROW: &str = "UPDATE rooms SET head = tops.head
+/// `$1` a JSON array of rooms with their new heads, `$2` when.
+const GROW: &str = "UPDATE rooms SET head = tops.head, due = coalesce(rooms.due, $2 + 1000)
     FROM (SELECT value ->> 0 AS room, value ->> 1 AS head FROM json_each($1)) AS tops WHERE rooms.id = tops.room";
 
 #[derive(sqlx::FromRow)]
@@ -105,7 +109,7 @@ pub(super) async fn append(db: &mut Db, batch: &[Append]) -> Result<Vec<Appended
     if !plan.fresh.is_empty() {
         db.execute(INSERT, &[Arg::Text(&json(&plan.fresh)?), Arg::Number(now)]).await?;
         let heads: Vec<_> = plan.heads.iter().map(|(room, head)| (room.as_str(), head)).collect();
-        db.execute(GROW, &[Arg::Text(&json(&heads)?)]).await?;
+        db.execute(GROW, &[Arg::Text(&json(&heads)?), Arg::Number(now)]).await?;
     }
     Ok(plan.outcomes)
 }

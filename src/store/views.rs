@@ -2,15 +2,15 @@
 
 use super::connection::{Arg, Db};
 use super::failure::Failure;
-use super::{Error, Head, Membership, Refusal, RoomView, Store};
+use super::{Error, Head, MemberView, Membership, Refusal, RoomView, Store};
 use crate::ids::{DeviceId, RoomId, UserId};
 
 /// The view of a user (`$1`) with a device (`$2`), of the rooms that `$which` chooses.
 macro_rules! views {
     ($which:literal) => {
         concat!(
-            "SELECT r.id, r.name, r.low, r.high, r.open, r.head, m.since, m.delivered, m.read, c.seq AS seen, r.size,
-            r.version
+            "SELECT r.id, r.name, r.low, r.high, r.open, r.head, m.since, m.delivered, m.read, m.muted, c.seq AS seen,
+            r.size, r.version
             FROM members m
             JOIN rooms r ON r.id = m.room
             LEFT JOIN cursors c ON c.user_id = m.user_id AND c.room = m.room AND c.device = $2
@@ -24,7 +24,8 @@ const VIEW: &str = views!("m.room = $3");
 
 const VIEWS: &str = views!("m.room > $3 ORDER BY m.room LIMIT $4");
 
-const MEMBERS: &str = "SELECT user_id FROM members WHERE room = $1 AND user_id > $2 ORDER BY user_id LIMIT $3";
+const MEMBERS: &str =
+    "SELECT user_id, delivered, read FROM members WHERE room = $1 AND user_id > $2 ORDER BY user_id LIMIT $3";
 
 const MEMBERSHIP: &str = "SELECT r.version, m.user_id, m.since FROM rooms r
     LEFT JOIN members m ON m.room = r.id WHERE r.id = $1 ORDER BY m.user_id";
@@ -48,6 +49,7 @@ struct ViewRow {
     since: i64,
     delivered: i64,
     read: i64,
+    muted: bool,
     seen: Option<i64>,
     size: i64,
     version: i64,
@@ -65,6 +67,7 @@ impl ViewRow {
             since: self.since as u64,
             delivered: self.delivered as u64,
             read: self.read as u64,
+            muted: self.muted,
             cursor: self.seen.map(|seq| seq as u64),
             count: self.size as u64,
             members_version: self.version as u64,
@@ -104,7 +107,7 @@ impl Store {
         Ok(rows.into_iter().map(|row| row.view(user)).collect())
     }
 
-    /// The members of a room in order, from after `after` on, at most `limit`.
+    /// The members of a room in order, each with their positions, from after `after` on, at most `limit`.
     ///
     /// # Errors
     /// [`Refusal::NotFound`] where `asker` is not a member.
@@ -114,12 +117,12 @@ impl Store {
         room: &RoomId,
         after: Option<&UserId>,
         limit: u32,
-    ) -> Result<Vec<UserId>, Error> {
+    ) -> Result<Vec<MemberView>, Error> {
         let args = [Arg::Text(room.as_str()), Arg::Text(after.map_or("", UserId::as_str)), Arg::Number(limit.into())];
         let db = &mut self.reader().await?;
         sight(db, asker, room).await?;
-        let rows = db.all::<(String,)>(MEMBERS, &args).await?;
-        Ok(rows.into_iter().map(|(user,)| UserId::trusted(user)).collect())
+        let rows: Vec<(String, i64, i64)> = db.all(MEMBERS, &args).await?;
+        Ok(rows.into_iter().map(member).collect())
     }
 
     /// The members of a room and the version of that list, from one snapshot; none where there is no such room.
@@ -165,6 +168,10 @@ impl Store {
     pub async fn head(&self, room: &RoomId) -> Result<Option<u64>, Error> {
         Ok(head(&mut self.reader().await?, room).await?)
     }
+}
+
+fn member((user, delivered, read): (String, i64, i64)) -> MemberView {
+    MemberView { user: UserId::trusted(user), delivered: delivered as u64, read: read as u64 }
 }
 
 /// The head of a room.

@@ -1,18 +1,24 @@
 //! The contract of the store: one suite, run on SQLite and on a real PostgreSQL.
 
 mod appends;
+mod devices;
 mod log;
 mod membership;
 mod opening;
 mod outages;
 mod positions;
+mod pushes;
+mod sweep;
 mod workers;
 mod writer;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use minichat::ids::{MessageId, RoomId, UserId};
-use minichat::store::{Append, Appended, Change, Changed, Content, Entry, Error, NewRoom, Options, Refusal, Store};
+use minichat::ids::{DeviceId, MessageId, RoomId, UserId};
+use minichat::store::{
+    Append, Appended, Change, Changed, Content, Entry, Error, NewRoom, Options, Position, Refusal, Store,
+};
+use sqlx::{Connection, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::support::postgres::Postgres;
@@ -58,6 +64,32 @@ impl Database {
         Store::open(&self.url, &Options::default()).await.unwrap()
     }
 
+    /// Runs SQL on a connection of its own.
+    async fn run(&self, sql: &'static str) {
+        if self.directory.is_some() {
+            sqlx::query(sql).execute(&mut SqliteConnection::connect(&self.url).await.unwrap()).await.unwrap();
+        } else {
+            sqlx::query(sql).execute(&mut PgConnection::connect(&self.url).await.unwrap()).await.unwrap();
+        }
+    }
+
+    /// The number that a query answers.
+    async fn number(&self, sql: &'static str) -> Option<i64> {
+        let (number,) = if self.directory.is_some() {
+            sqlx::query_as(sql).fetch_one(&mut SqliteConnection::connect(&self.url).await.unwrap()).await.unwrap()
+        } else {
+            sqlx::query_as(sql).fetch_one(&mut PgConnection::connect(&self.url).await.unwrap()).await.unwrap()
+        };
+        number
+    }
+
+    /// Lets two and a half hours pass for all that waits.
+    async fn ripen(&self) {
+        for sql in ["UPDATE rooms SET due = due - 9000000", "UPDATE pushes SET due = due - 9000000"] {
+            self.run(sql).await;
+        }
+    }
+
     /// The same database as two servers have it, as far as it takes two.
     async fn open_twice(&self) -> [Store; 2] {
         let first = self.open().await;
@@ -76,6 +108,11 @@ fn users(names: &[&str]) -> Vec<UserId> {
 
 fn room(name: &str) -> RoomId {
     name.parse().unwrap()
+}
+
+fn position(who: &str, at: &str, device: Option<&str>, delivered: u64, read: u64) -> Position {
+    let device = device.map(|device| device.parse::<DeviceId>().unwrap());
+    Position { user: user(who), room: room(at), device, delivered, read }
 }
 
 /// An id that no other call answers.

@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use minichat::store::OpenError;
-use sqlx::{Connection, PgConnection, SqliteConnection};
 
 use super::*;
 

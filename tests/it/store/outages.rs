@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use minichat::store::writer::{self, Committed, Done, Job};
-use sqlx::{Connection, PgConnection};
+
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

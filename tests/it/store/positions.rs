@@ -1,7 +1,6 @@
 //! Positions only grow, stay within the room, and are members' only.
 
-use minichat::ids::DeviceId;
-use minichat::store::{Change, Position, RoomView};
+use minichat::store::{Advanced, Change, RoomView};
 
 use super::*;
 
@@ -9,15 +8,11 @@ on_both!(
     positions_only_grow_whoever_writes_them_and_in_whatever_order,
     a_position_past_the_head_changes_nothing,
     a_position_of_a_stranger_changes_nothing,
+    who_came_further_is_answered_as_they_are_now,
     a_device_has_a_cursor_of_its_own,
     who_comes_back_starts_at_the_join,
     positions_written_at_once_from_two_servers_never_deadlock,
 );
-
-fn position(who: &str, at: &str, device: Option<&str>, delivered: u64, read: u64) -> Position {
-    let device = device.map(|device| device.parse::<DeviceId>().unwrap());
-    Position { user: user(who), room: room(at), device, delivered, read }
-}
 
 async fn with_ten(database: &Database) -> Store {
     let store = database.open().await;
@@ -64,6 +59,23 @@ async fn a_position_of_a_stranger_changes_nothing(database: Database) {
     change(&store, "r", "a", Change::Add(users(&["x"]))).await.unwrap();
     let seen = view(&store, "x", "d").await;
     assert_eq!((seen.delivered, seen.cursor), (10, None));
+}
+
+async fn who_came_further_is_answered_as_they_are_now(database: Database) {
+    let store = with_ten(&database).await;
+    let come = |who: &str, delivered, read| Advanced { room: room("r"), user: user(who), delivered, read };
+    let several = [
+        position("b", "r", Some("d"), 5, 3),
+        position("b", "r", Some("e"), 4, 4),
+        position("a", "r", None, 11, 0),
+        position("x", "r", None, 5, 5),
+    ];
+    assert_eq!(store.advance(&several).await.unwrap(), [come("b", 5, 4)]);
+    assert_eq!(store.advance(&several).await.unwrap(), []);
+    assert_eq!(store.advance(&[position("b", "r", Some("e"), 5, 0)]).await.unwrap(), [], "only the device has");
+    let mut both = store.advance(&[position("b", "r", None, 0, 9), position("a", "r", None, 1, 0)]).await.unwrap();
+    both.sort_by_key(|advanced| advanced.user.clone());
+    assert_eq!(both, [come("a", 1, 0), come("b", 5, 9)]);
 }
 
 async fn a_device_has_a_cursor_of_its_own(database: Database) {

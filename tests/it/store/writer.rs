@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use minichat::store::writer::{self, Committed, Done, Full, Job, MAX_QUEUED, MAX_QUEUED_BYTES, Writer};
-use sqlx::{Connection, PgConnection};
+
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
