@@ -1,7 +1,9 @@
-//! Health and metrics, on a port of their own.
+//! Health, metrics and dead pushes, on a port of their own.
 //!
 //! `/livez` is this process. `/readyz` fails for what this server alone has lost; what all have lost only degrades it,
 //! or an outage of Redis would take every server out of the load balancer.
+
+mod pushes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,6 +57,7 @@ impl Admin {
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
+            .merge(pushes::routes())
             .with_state(Arc::new(self))
     }
 

@@ -6,6 +6,7 @@
 mod args;
 mod environment;
 mod origin;
+mod push;
 mod rules;
 mod show;
 mod values;
@@ -22,6 +23,7 @@ use crate::ids::ServerId;
 
 pub use args::LogFormat;
 pub use origin::{Authority, Origin};
+pub use push::{Fcm, Push, ServiceAccount, Webhook};
 pub use values::{RedisUrl, Secret, SecretUrl};
 
 /// The whole configuration of one server.
@@ -37,6 +39,8 @@ pub struct Config {
     pub store: Store,
     /// The other servers; absent for a server on its own.
     pub cluster: Option<Cluster>,
+    /// How people are told who are not there.
+    pub push: Push,
     /// Where health and metrics answer; absent when switched off.
     pub admin_listen: Option<SocketAddr>,
     /// What is logged.

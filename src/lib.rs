@@ -20,6 +20,7 @@
 // In reading order: what things are called, what is said, who is where, what is kept, how a message travels.
 pub mod clock;
 pub mod config;
+pub mod http;
 pub mod ids;
 pub mod lifecycle;
 pub mod metrics;
@@ -35,6 +36,7 @@ pub mod sessions;
 pub mod store;
 
 pub mod claims;
+pub mod push;
 pub mod rooms;
 pub mod worker;
 

@@ -7,6 +7,7 @@ use anyhow::Context;
 use minichat::auth::Auth;
 use minichat::config::{Config, Error, LogFormat, Logs};
 use minichat::lifecycle::Lifecycle;
+use minichat::push;
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -23,6 +24,9 @@ fn main() -> ExitCode {
         Err(Error::Usage(line)) => return fail(USAGE, &line),
     };
     if let Err(error) = Auth::check(&config.auth) {
+        return fail(USAGE, &error.to_string());
+    }
+    if let Err(error) = push::check(&config.push) {
         return fail(USAGE, &error.to_string());
     }
     if config.check {

@@ -53,6 +53,7 @@ pub struct Metrics {
     pub relay_queue_bytes: Gauge,
     /// Whether this server cannot register its users: 0 or 1.
     pub degraded: Gauge,
+    pushes: Family<[(&'static str, &'static str); 2], Counter>,
     drops: [Counter; DROPS.len()],
     closes: [Counter; Close::ALL.len()],
     rejects: [Counter; Code::ALL.len()],
@@ -77,6 +78,34 @@ pub enum Drop {
     RelayToUnknown,
     /// That recipients were not where they were thought to be: too many such answers came at once to look all up again.
     SecondLookup,
+}
+
+/// What became of a push, once it was taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// The target has it.
+    Sent,
+    /// It failed, and is tried again.
+    Retried,
+    /// It was given up.
+    Dead,
+    /// It was not wanted any more.
+    Cancelled,
+    /// Its device is not registered any more.
+    Unregistered,
+}
+
+const PUSHED: [&str; 5] = ["sent", "retried", "dead", "cancelled", "unregistered"];
+
+/// The counts of the pushes of one kind, by outcome.
+#[derive(Debug)]
+pub struct PushCounts([Counter; PUSHED.len()]);
+
+impl PushCounts {
+    /// Counts a push.
+    pub fn count(&self, pushed: Pushed) {
+        self.0[pushed as usize].inc();
+    }
 }
 
 const DROPS: [(Drop, &str); 8] = [
@@ -123,6 +152,7 @@ impl Default for Metrics {
             store_queue_bytes: one(r, "store_queue_bytes", "Bytes that wait to be stored"),
             relay_queue_bytes: one(r, "relay_queue_bytes", "Bytes that wait for other servers"),
             degraded: one(r, "degraded", "Whether this server cannot register its users"),
+            pushes: one(r, "pushes", "What became of pushes, by kind and outcome"),
             drops: each(r, "reason", DROPS.map(|(_, name)| name), "drops", "What was dropped on its way, by reason"),
             closes: each(
                 r,
@@ -161,6 +191,11 @@ impl Metrics {
     /// Counts an error frame.
     pub fn rejected(&self, code: Code) {
         self.rejects[code as usize].inc();
+    }
+
+    /// The counts of the pushes of one kind.
+    pub fn pushes(&self, kind: &'static str) -> PushCounts {
+        PushCounts(PUSHED.map(|outcome| self.pushes.get_or_create(&[("kind", kind), ("outcome", outcome)]).clone()))
     }
 
     /// All of them as text.
@@ -210,10 +245,12 @@ mod tests {
         }
         metrics.delivered(TracePath::Relay, 3);
         metrics.closed(Close::Slow);
+        metrics.pushes("fcm").count(Pushed::Unregistered);
         let text = metrics.text();
         for row in [
             "minichat_drops_total{reason=\"relay_too_old\"} 1",
             "minichat_deliveries_total{path=\"relay\"} 3",
+            "minichat_pushes_total{kind=\"fcm\",outcome=\"unregistered\"} 1",
             "minichat_closes_total{reason=\"slow\"} 1",
         ] {
             assert!(text.contains(row), "{row} in {text}");

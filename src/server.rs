@@ -181,6 +181,9 @@ fn greeting(config: &Config, public: SocketAddr, relay: Option<SocketAddr>, admi
     if let Some(address) = relay {
         lines.push(format!("  relay     {address}"));
     }
+    if let Some(targets) = config.push.targets() {
+        lines.push(format!("  push      {targets}"));
+    }
     if config.auth.dev {
         lines.push("  sign in   development: anyone can be anyone (?user=NAME)".into());
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 
 use super::origin::{AllowedOrigin, Authority};
-use super::values::{OffOr, address, directive, duration, host_port, lease};
+use super::values::{OffOr, address, directive, duration, host_port, lease, push_after};
 use crate::ids::ServerId;
 
 /// How a line of the log looks.
@@ -38,6 +38,8 @@ pub(super) struct Args {
     pub(super) store: StoreArgs,
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
+    #[command(flatten)]
+    pub(super) push: PushArgs,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
     #[command(flatten)]
@@ -165,6 +167,37 @@ pub(super) struct ClusterArgs {
     /// How long a server counts as alive after its last sign of life, 1s to 5m
     #[arg(long, env = "MINICHAT_LEASE", value_name = "DURATION", default_value = "10s", value_parser = lease)]
     pub(super) lease: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Push")]
+pub(super) struct PushArgs {
+    /// How long a message may go unacknowledged before its recipient is pushed, 1s to 1h
+    #[arg(long, env = "MINICHAT_PUSH_AFTER", value_name = "DURATION", default_value = "15s", value_parser = push_after)]
+    pub(super) push_after: Duration,
+    /// Where pushes are posted, http or https [default: none]
+    ///
+    /// Needs a secret to sign them with.
+    #[arg(long, env = "MINICHAT_PUSH_WEBHOOK", value_name = "URL")]
+    pub(super) push_webhook: Option<String>,
+    /// What those are signed with, at least 32 bytes [default: none]
+    ///
+    /// Better given as a variable or in a file.
+    #[arg(long, env = "MINICHAT_PUSH_WEBHOOK_SECRET", value_name = "SECRET")]
+    pub(super) push_webhook_secret: Option<String>,
+    /// File with that secret [default: none]
+    #[arg(long, env = "MINICHAT_PUSH_WEBHOOK_SECRET_FILE", value_name = "PATH")]
+    pub(super) push_webhook_secret_file: Option<PathBuf>,
+    /// Let pushes say what the message says [default: off]
+    #[arg(long, env = "MINICHAT_PUSH_PREVIEW", value_name = "BOOL", value_parser = BoolishValueParser::new())]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) push_preview: Option<bool>,
+    /// Key of a Google service account (JSON), to push by Firebase Cloud Messaging [default: none]
+    #[arg(long, env = "MINICHAT_FCM_KEY_FILE", value_name = "PATH")]
+    pub(super) fcm_key_file: Option<PathBuf>,
+    /// Where Firebase Cloud Messaging is [default: https://fcm.googleapis.com]
+    #[arg(long, env = "MINICHAT_FCM_URL", value_name = "URL")]
+    pub(super) fcm_url: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ use super::args::{Args, AuthArgs, ClusterArgs, GatewayArgs, StoreArgs};
 use super::origin::AllowedOrigin;
 use super::{
     Auth, Cluster, Config, Database, Gateway, Keys, Logs, Origins, RedisUrl, Secret, SecretUrl, Store, environment,
+    push,
 };
 use crate::ids::ServerId;
 
@@ -32,6 +33,7 @@ pub(super) fn apply(args: Args) -> Result<Config, String> {
         auth,
         store,
         cluster,
+        push: push::push(args.push)?,
         admin_listen: args.admin.admin_listen.0,
         logs: Logs { filter: args.logs.log, format: args.logs.log_format },
         check: args.check,
@@ -225,7 +227,7 @@ fn default_server_id(in_cluster: bool) -> ServerId {
 }
 
 /// Reads a URL. The error does not repeat it, since it may hold a password.
-fn parse_url(flag: &str, text: &str, schemes: &[&str], example: &str) -> Result<SecretUrl, String> {
+pub(super) fn parse_url(flag: &str, text: &str, schemes: &[&str], example: &str) -> Result<SecretUrl, String> {
     match Url::parse(text) {
         Ok(url) if schemes.contains(&url.scheme()) => Ok(SecretUrl::new(url)),
         Ok(url) => Err(format!("{flag} cannot be a {}: URL; write it like {example}", url.scheme())),
@@ -233,7 +235,7 @@ fn parse_url(flag: &str, text: &str, schemes: &[&str], example: &str) -> Result<
     }
 }
 
-fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
 
     let cannot = |error| format!("{flag} {} cannot be read: {error}", path.display());
@@ -247,7 +249,7 @@ fn read(flag: &str, path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Editors and `echo` end a file with a newline that is no part of the secret.
-fn trim_newline(bytes: &mut Vec<u8>) {
+pub(super) fn trim_newline(bytes: &mut Vec<u8>) {
     for end in [b'\n', b'\r'] {
         if bytes.last() == Some(&end) {
             bytes.pop();
@@ -257,6 +259,12 @@ fn trim_newline(bytes: &mut Vec<u8>) {
 
 fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
+}
+
+/// Whether what is said to this URL can be read and changed on the way.
+pub(super) fn is_open(url: &SecretUrl) -> bool {
+    let url = url.expose();
+    url.scheme() == "http" && !matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// What is allowed but deserves a word.
@@ -270,8 +278,7 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         warnings.push("--dev-auth with --allow-origin *: any web page a user opens here can be any user".into());
     }
     if let Some(Keys::Jwks(url)) = &config.auth.keys
-        && url.expose().scheme() == "http"
-        && !matches!(url.expose().host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
+        && is_open(url)
     {
         warnings.push(format!("--jwt-jwks-url {url} is not https: whoever is on the way can put in a key"));
     }
@@ -282,5 +289,6 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         let listen = cluster.relay_listen;
         warnings.push(format!("the relay listens on {listen}: servers on other hosts cannot reach this one"));
     }
+    warnings.extend(config.push.warnings());
     warnings
 }

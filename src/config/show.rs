@@ -15,6 +15,7 @@ impl Display for Config {
             Some(cluster) => cluster.fmt(f)?,
             None => line(f, "redis", "none")?,
         }
+        self.push.fmt(f)?;
         line(f, "admin-listen", self.admin_listen.map_or("off".into(), |address| address.to_string()))?;
         self.logs.fmt(f)
     }
@@ -95,7 +96,7 @@ impl Display for Logs {
     }
 }
 
-fn line(f: &mut fmt::Formatter<'_>, flag: &str, value: impl Display) -> fmt::Result {
+pub(super) fn line(f: &mut fmt::Formatter<'_>, flag: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "{flag} = {value}")
 }
 

@@ -219,3 +219,76 @@ fn a_test_gets_free_ports() {
     assert_eq!(config.gateway.listen.port(), 0);
     assert!(matches!(config.store.database, Database::Sqlite(path) if path.as_os_str() == "/tmp/x.db"));
 }
+
+/// The key file of a service account, without this field.
+fn account_without(field: &str) -> tempfile::NamedTempFile {
+    let fields = ["client_email", "private_key", "private_key_id", "project_id"];
+    let fields = fields.iter().map(|name| (*name, format!("hunter2 {name}")));
+    let all = fields.chain([("token_uri", "https://oauth2.googleapis.com/token".to_owned())]);
+    let kept: std::collections::BTreeMap<_, _> = all.filter(|(name, _)| *name != field).collect();
+    file(serde_json::to_string(&kept).unwrap().as_bytes())
+}
+
+fn fcm(file: &tempfile::NamedTempFile) -> String {
+    format!("--fcm-key-file={}", file.path().display())
+}
+
+#[test]
+fn nobody_is_pushed_unless_a_target_is_named() {
+    let push = parse(&[]).unwrap().push;
+    assert!(push.webhook.is_none() && push.fcm.is_none() && !push.preview && push.targets().is_none());
+    assert_eq!(push.after, Duration::from_secs(15));
+    assert_eq!(parse(&["--push-after=2m"]).unwrap().push.after, Duration::from_secs(120));
+    assert!(refusal(&["--push-after=2h"]).contains("1s to 1h"));
+}
+
+#[test]
+fn a_webhook_is_signed_with_a_long_secret() {
+    let webhook = "--push-webhook=https://app.example/push";
+    let secret = format!("--push-webhook-secret={SECRET}");
+    assert!(refusal(&[webhook]).contains("--push-webhook-secret"));
+    assert!(refusal(&[&secret]).contains("--push-webhook only"));
+    assert!(refusal(&["--push-webhook=app.example", &secret]).contains("https://app.example/push"));
+    let line = refusal(&[webhook, "--push-webhook-secret=hunter2"]);
+    assert!(line.contains("at least 32") && !line.contains("hunter2"), "{line}");
+    let file = file(format!("{SECRET}\n").as_bytes());
+    let from_file = format!("--push-webhook-secret-file={}", file.path().display());
+    assert!(refusal(&[webhook, &secret, &from_file]).contains("only one"));
+    let push = parse(&[webhook, &from_file]).unwrap().push;
+    assert_eq!(push.webhook.unwrap().secret.expose(), SECRET.as_bytes());
+}
+
+#[test]
+fn a_key_file_of_a_service_account_is_whole() {
+    let push = parse(&[&fcm(&account_without(""))]).unwrap().push.fcm.unwrap();
+    assert_eq!(push.account.project_id, "hunter2 project_id");
+    assert_eq!(push.url.to_string(), "https://fcm.googleapis.com/");
+    for field in ["client_email", "private_key", "private_key_id", "project_id", "token_uri"] {
+        let line = refusal(&[&fcm(&account_without(field))]);
+        assert!(line.contains(&format!("has no {field};")) && !line.contains("hunter2"), "{line}");
+    }
+    for no_account in [&b"hunter2"[..], b"[]", b"{\"private_key\":5}"] {
+        let line = refusal(&[&fcm(&file(no_account))]);
+        assert!(line.contains("service account") && !line.contains("hunter2"), "{line}");
+    }
+}
+
+#[test]
+fn flags_of_pushes_without_a_target_are_refused() {
+    assert!(refusal(&["--push-preview"]).contains("--push-webhook or --fcm-key-file"));
+    assert!(refusal(&["--fcm-url=http://localhost"]).contains("--fcm-key-file"));
+}
+
+#[test]
+fn the_printed_configuration_shows_no_secret_of_pushes() {
+    let account = account_without("");
+    let (secret, url) =
+        (format!("--push-webhook-secret={SECRET}"), "--push-webhook=http://me:hunter3@app.example/push");
+    let config = parse(&[&secret, url, "--push-preview", &fcm(&account)]).unwrap();
+    let text = format!("{config}\n{config:?}");
+    for secret in [SECRET, "hunter3", "hunter2 private_key\""] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+    assert!(text.contains("push-webhook-secret = ********\n") && text.contains("push-preview = true\n"), "{text}");
+    assert!(matches!(&config.warnings()[..], [line] if line.contains("--push-webhook http://me:********@app.example")));
+}

@@ -162,9 +162,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Reads a lease. A shorter one would be lost to a pause of the process, a longer one would keep messages waiting.
 pub(super) fn lease(text: &str) -> Result<Duration, String> {
-    let lease = duration(text)?;
-    let fits = (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&lease);
-    if fits { Ok(lease) } else { Err("write a duration from 1s to 5m".into()) }
+    from_one_second(text, "5m")
+}
+
+/// Reads how long an acknowledgement may take. Sooner would push to who is there, on a slow network.
+pub(super) fn push_after(text: &str) -> Result<Duration, String> {
+    from_one_second(text, "1h")
+}
+
+fn from_one_second(text: &str, most: &str) -> Result<Duration, String> {
+    let read = duration(text)?;
+    let fits = (Duration::from_secs(1)..=duration(most)?).contains(&read);
+    if fits { Ok(read) } else { Err(format!("write a duration from 1s to {most}")) }
 }
 
 /// Reads what is to be logged.
@@ -210,6 +219,13 @@ mod tests {
     fn a_lease_has_bounds() {
         assert!(lease("1s").is_ok() && lease("5m").is_ok());
         assert!(lease("999ms").is_err() && lease("301s").is_err());
+    }
+
+    #[test]
+    fn the_time_to_a_push_has_bounds() {
+        assert!(push_after("1s").is_ok() && push_after("1h").is_ok());
+        assert_eq!(push_after("999ms"), Err("write a duration from 1s to 1h".into()));
+        assert!(push_after("61m").is_err());
     }
 
     #[test]

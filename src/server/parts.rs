@@ -14,6 +14,7 @@ use crate::ids::BootId;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers};
+use crate::push;
 use crate::registry::embedded::Embedded;
 use crate::registry::redis::{self, RedisRegistry};
 use crate::registry::{DEFAULT_LEASE, Registry, ServerRow};
@@ -47,6 +48,7 @@ pub(super) async fn assemble(
     let registry = open_registry(config, &store, lifecycle, &registry_end).await?;
     let ids = worker::start(store.clone(), boot, lifecycle).await?;
     let metrics = Arc::new(Metrics::default());
+    push::start(&config.push, &store, &metrics, lifecycle)?;
     let sessions = Sessions::default();
     let claims = Claims::start(Arc::clone(&registry), sessions.clone(), Arc::clone(&metrics), lifecycle);
     let (peers, heard) = start_peers(config, boot, lifecycle)?;

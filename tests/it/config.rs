@@ -74,6 +74,18 @@ fn a_key_that_is_none_is_found_by_check() {
 }
 
 #[test]
+fn a_key_of_a_service_account_that_is_none_is_found_by_check() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let fields =
+        ["client_email", "private_key", "private_key_id", "project_id"].map(|name| format!("\"{name}\":\"x\""));
+    let token_uri = "\"token_uri\":\"https://oauth2.googleapis.com/token\"";
+    std::fs::write(file.path(), format!("{{{},{token_uri}}}", fields.join(","))).unwrap();
+    let output = minichat(&["--check", "--fcm-key-file", file.path().to_str().unwrap()], &[]);
+    assert!(complaint(&output).contains("private_key in --fcm-key-file"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn help_explains_every_flag_and_shows_no_variable_s_value() {
     let output = minichat(&["--help"], &[("MINICHAT_JWT_SECRET", SECRET)]);
     let text = stdout(&output);

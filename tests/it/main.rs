@@ -6,6 +6,7 @@ mod cluster;
 mod config;
 mod peers;
 mod protocol_doc;
+mod push;
 mod races;
 mod registry;
 mod store;

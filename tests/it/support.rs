@@ -4,9 +4,11 @@
 pub(crate) mod checker;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod google;
 pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
 pub(crate) mod server;
+pub(crate) mod target;
 pub(crate) mod wait;

@@ -1,17 +1,17 @@
 //! One fetch of a set of keys: bounded in time and size, and never led to another host.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jsonwebtoken::jwk::Jwk;
+use reqwest::Client;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::key::Key;
 use crate::config::SecretUrl;
+use crate::http::{bounded, cause};
 
 /// How long a fetch may take in all.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -69,19 +69,19 @@ impl Fetcher {
             // A host without any CA certificate can fetch over http; redirects to https are not followed anyway.
             builder = builder.tls_certs_only([]);
         }
-        let client = builder.build().map_err(|error| Failure::Client(chain(&error)))?;
+        let client = builder.build().map_err(|error| Failure::Client(cause(error)))?;
         Ok(Self { client, url: url.clone() })
     }
 
     /// Fetches the set. Keys that are of no use here are left out; a set of none is a failure.
     pub(super) async fn fetch(&self) -> Result<Vec<NamedKey>, Failure> {
-        let away = |error: reqwest::Error| Failure::Away { url: self.url.clone(), cause: chain(&error.without_url()) };
+        let away = |error: reqwest::Error| Failure::Away { url: self.url.clone(), cause: cause(error) };
         let answer = |what: String| Failure::Answer { url: self.url.clone(), what };
         let response = self.client.get(self.url.expose().clone()).send().await.map_err(away)?;
         if !response.status().is_success() {
             return Err(answer(response.status().to_string()));
         }
-        let body = bounded(response).await.map_err(away)?;
+        let body = bounded(response, MAX_ANSWER).await.map_err(away)?;
         let body = body.ok_or_else(|| answer(format!("more than {MAX_ANSWER} bytes")))?;
         let keys = parse(&body).map_err(|error| answer(format!("no set of keys: {error}")))?;
         if keys.is_empty() { Err(answer("no key for RS256, ES256 or EdDSA".into())) } else { Ok(keys) }
@@ -100,18 +100,6 @@ fn same_origin() -> Policy {
             attempt.follow()
         }
     })
-}
-
-/// Reads the body, unless it is too large.
-async fn bounded(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > MAX_ANSWER {
-            return Ok(None);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(Some(body))
 }
 
 /// Takes the keys apart one by one, so that one of a new kind does not cost the others.
@@ -135,16 +123,4 @@ fn usable(value: Value) -> Option<NamedKey> {
             None
         }
     }
-}
-
-/// An error with all its causes in one line.
-fn chain(error: &reqwest::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }

@@ -103,6 +103,11 @@ impl Server {
         (std::mem::take(&mut self.flags), std::mem::replace(&mut self.home, empty))
     }
 
+    /// What it said when it was up.
+    pub(crate) fn greeting(&self) -> &str {
+        &self.greeting
+    }
+
     /// Where clients connect.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.address_after("http://", "open")
@@ -126,6 +131,16 @@ impl Server {
     /// What the admin port answers to a GET: the status and the text.
     pub(crate) async fn admin(&self, path: &str) -> (u16, String) {
         get(self.address_after("http://", "health"), path).await
+    }
+
+    /// What the admin port answers to a request: the status and the text.
+    pub(crate) async fn ask_admin(
+        &self,
+        request: impl Fn(&reqwest::Client, String) -> reqwest::RequestBuilder,
+    ) -> (u16, String) {
+        let base = format!("http://{}", self.address_after("http://", "health"));
+        let answer = request(&client(), base).send().await.expect("an answer");
+        (answer.status().as_u16(), answer.text().await.expect("a text"))
     }
 
     /// One number of `/metrics`: `minichat_connections`, or with its labels `minichat_drops_total{reason="unsettled"}`.
@@ -274,8 +289,11 @@ fn command(flags: &[String], home: &Path) -> Command {
 }
 
 async fn get(address: SocketAddr, path: &str) -> (u16, String) {
-    minichat::tls::install_provider();
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let answer = client.get(format!("http://{address}{path}")).send().await.expect("an answer");
+    let answer = client().get(format!("http://{address}{path}")).send().await.expect("an answer");
     (answer.status().as_u16(), answer.text().await.expect("a text"))
+}
+
+fn client() -> reqwest::Client {
+    minichat::tls::install_provider();
+    reqwest::Client::builder().no_proxy().build().expect("a client")
 }
