@@ -30,6 +30,12 @@ const RENEWALS_PER_LEASE: u32 = 3;
 /// How much longer than the rest of a lease a server waits for its own id, in case clocks run apart.
 const LEASE_MARGIN: Duration = Duration::from_millis(250);
 
+/// How old a view of the others may be, with this lease, while the registry answers: for so long a server that is new may
+/// be unknown. With a margin for a slow round.
+pub fn view_age(lease: Duration) -> Duration {
+    lease / RENEWALS_PER_LEASE + Duration::from_secs(1)
+}
+
 /// Why a server cannot be part of the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -141,6 +147,12 @@ impl Cluster {
         let view = self.view();
         let all = !registry_answers || view.absence_is_unknown(Instant::now());
         others.filter(|server| all || view.is_degraded(server)).collect()
+    }
+
+    /// Whether a server is gone, as far as this one knows: its row is, and its stream does not answer. One that is very
+    /// new may not be known yet.
+    pub fn is_gone(&self, server: &ServerId) -> bool {
+        !self.0.peers.knows(server)
     }
 
     /// Takes what another server says of itself.

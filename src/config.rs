@@ -70,6 +70,8 @@ pub struct Gateway {
     pub queue_bytes: usize,
     /// Whether sessions may ask how their messages travelled.
     pub trace_frames: bool,
+    /// The most members of a room who are told how far the others have come; 0 for none.
+    pub receipt_members: usize,
     /// How long a shutdown may take.
     pub drain: Duration,
 }

@@ -5,6 +5,7 @@
 //! at what has been pushed. The rules are in `room`; this file finds the room and fills its gaps.
 
 mod arrival;
+mod receipts;
 mod room;
 
 use std::sync::Arc;
@@ -23,6 +24,8 @@ use crate::rooms::Rooms;
 use crate::sessions::{Session, Sessions};
 use crate::store::{Error, Head, Page, Store};
 pub use arrival::{Arrival, Given, message_view};
+pub use receipts::Receipt;
+use receipts::Shown;
 pub use room::Standing;
 use room::{Effect, Room};
 
@@ -59,6 +62,7 @@ struct Inner {
     lifecycle: Lifecycle,
     metrics: Arc<Metrics>,
     heals: Semaphore,
+    shown: Shown,
 }
 
 /// A session's place in a room; it is given up when this is dropped.
@@ -110,8 +114,8 @@ impl Feed {
         lifecycle: Lifecycle,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (rooms, heals) = (DashMap::new(), Semaphore::new(HEALS_AT_ONCE));
-        Self(Arc::new(Inner { own, rooms, sessions, lists, store, lifecycle, metrics, heals }))
+        let (rooms, heals, shown) = (DashMap::new(), Semaphore::new(HEALS_AT_ONCE), Shown::new());
+        Self(Arc::new(Inner { own, rooms, sessions, lists, store, lifecycle, metrics, heals, shown }))
     }
 
     /// Takes a session into a room, catching up, which has all below `from`.
@@ -177,12 +181,18 @@ impl Feed {
 
     fn compare(&self, heads: &[Head]) {
         for head in heads {
-            self.learn(&head.room, head.head);
-            for session in self.0.sessions.of(&head.user) {
-                let standing = self.room(&head.room).map(|room| room.lock().standing(session.id));
-                if standing.unwrap_or(Standing::Out) == Standing::Out {
-                    session.note(&head.room, head.head);
-                }
+            self.remind(&head.room, head.head, &head.user);
+        }
+    }
+
+    /// Sees to it that the sessions of a member lack nothing of a room up to `seq`, which exists: an entry that is
+    /// missing, or the room altogether. Costs next to nothing where nothing is.
+    pub fn remind(&self, room: &RoomId, seq: u64, member: &UserId) {
+        self.learn(room, seq);
+        for session in self.0.sessions.of(member) {
+            let standing = self.room(room).map(|room| room.lock().standing(session.id));
+            if standing.unwrap_or(Standing::Out) == Standing::Out {
+                session.note(room, seq);
             }
         }
     }

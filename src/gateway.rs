@@ -318,10 +318,10 @@ mod tests {
             since: 4,
             delivered: 6,
             read: 0,
-            muted: false,
             cursor,
             count: 2,
             members_version: 4,
+            muted: false,
         };
         assert_eq!(start_of(&view(Some(8)), Some(9)), 9);
         assert_eq!(start_of(&view(Some(8)), None), 8);

@@ -48,5 +48,6 @@ pub mod router;
 
 pub mod admin;
 pub mod gateway;
+pub mod sweeper;
 
 pub mod server;

@@ -27,6 +27,12 @@ pub struct Metrics {
     deliveries: [Counter; 3],
     /// Signals that were queued for a session of this server.
     pub signal_deliveries: Counter,
+    /// Writes of positions to the database.
+    pub position_writes: Counter,
+    /// Receipts that were told from this server.
+    pub receipts: Counter,
+    /// Receipts that were queued for a session of this server.
+    pub receipt_deliveries: Counter,
     /// Items that were queued for other servers.
     pub relay_items_sent: Counter,
     /// Items that were sent once more after a stream broke.
@@ -45,6 +51,8 @@ pub struct Metrics {
     pub looked_up_users: Counter,
     /// Look-ups without an answer.
     pub failed_lookups: Counter,
+    /// Pushes that were decided: to be made, for people who have not acknowledged.
+    pub pushes_decided: Counter,
     /// Users whose place in the registry is not known to be right.
     pub unsettled_claims: Gauge,
     /// Bytes that wait to be stored.
@@ -62,13 +70,13 @@ pub struct Metrics {
 /// Why something was dropped that was on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drop {
-    /// A signal whose recipient does not read fast enough.
+    /// A signal or receipt whose recipient does not read fast enough.
     SignalToSlow,
-    /// A signal that took too long on its way here.
+    /// A signal or receipt that took too long on its way here.
     SignalTooOld,
-    /// A signal that waited too long for another server, or was on a stream that broke.
+    /// A signal or receipt that waited too long for another server, or was on a stream that broke.
     SignalWaited,
-    /// A signal that found a queue full.
+    /// A signal or receipt that found a queue full.
     SignalQueueFull,
     /// A stored message that found the queue to a server full; that server reads it from the store.
     RelayQueueFull,
@@ -139,6 +147,9 @@ impl Default for Metrics {
                 "Messages queued for a session, by way",
             ),
             signal_deliveries: one(r, "signal_deliveries", "Signals that were queued for a session"),
+            position_writes: one(r, "position_writes", "Writes of positions to the database"),
+            receipts: one(r, "receipts", "Receipts that were told from this server"),
+            receipt_deliveries: one(r, "receipt_deliveries", "Receipts that were queued for a session"),
             relay_items_sent: one(r, "relay_items_sent", "Items that were queued for other servers"),
             relay_items_resent: one(r, "relay_items_resent", "Items that were sent once more after a stream broke"),
             relay_messages_sent: one(r, "relay_messages_sent", "Stream messages that carried items to other servers"),
@@ -148,6 +159,7 @@ impl Default for Metrics {
             lookups: one(r, "lookups", "Round trips to the registry to find users"),
             looked_up_users: one(r, "looked_up_users", "Users that were looked up"),
             failed_lookups: one(r, "failed_lookups", "Look-ups without an answer"),
+            pushes_decided: one(r, "pushes_decided", "Pushes to be made, for people who have not acknowledged"),
             unsettled_claims: one(r, "unsettled_claims", "Users whose registry entry is not known to be right"),
             store_queue_bytes: one(r, "store_queue_bytes", "Bytes that wait to be stored"),
             relay_queue_bytes: one(r, "relay_queue_bytes", "Bytes that wait for other servers"),

@@ -219,6 +219,11 @@ impl Peers {
         self.with(server, |link| link.put(|queue| queue.kick(kick)))
     }
 
+    /// Queues a heal for one server. Never waits. It may be dropped.
+    pub fn heal(&self, server: &ServerId, heal: wire::Heal) -> Sent {
+        self.with(server, |link| link.put(|queue| queue.heal(heal)))
+    }
+
     /// Tells all peers, and those to come, what this server now says of itself. `dropped` is filled in for each.
     pub fn say(&self, status: wire::Status) {
         let mut table = self.inner.write();
@@ -231,6 +236,11 @@ impl Peers {
     /// All peers, and whether their stream is up.
     pub fn servers(&self) -> Vec<(ServerId, bool)> {
         self.inner.read().links.iter().map(|(server, link)| (server.clone(), link.is_up())).collect()
+    }
+
+    /// Whether this server is one of them: its row is there, or its stream is up.
+    pub fn knows(&self, server: &ServerId) -> bool {
+        self.inner.read().links.contains_key(server)
     }
 
     /// Whether the stream to this server is up.
@@ -300,6 +310,7 @@ mod tests {
             recipients: vec!["bob".parse().unwrap()],
             cid: None,
             event: None,
+            receipt: None,
             again: false,
             asked: false,
         }

@@ -7,11 +7,11 @@ mod close;
 mod reject;
 mod server;
 
-pub use client::{ClientFrame, Hello, HistoryFrom, Parsed, Place, Target};
+pub use client::{ClientFrame, DeviceToken, Hello, HistoryFrom, Parsed, Place, Provider, PushToken, Target};
 pub use close::{Close, Return};
 pub use reject::{Code, Reject};
 pub(crate) use server::as_raw;
-pub use server::{Frame, MessageView, RoomInfo, ServerFrame, TracePath};
+pub use server::{Frame, MessageView, ReceiptView, RoomInfo, ServerFrame, TracePath};
 
 /// The largest frame a client may send, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;

@@ -9,8 +9,11 @@ mod committed;
 mod forward;
 mod plan;
 mod positions;
+mod receipts;
 mod rooms;
+mod settings;
 mod signal;
+mod whereabouts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,6 +39,7 @@ use crate::store::{Entry, Membership, Position, Store};
 use crate::wire;
 use forward::Publication;
 use positions::Positions;
+pub use whereabouts::Whereabouts;
 
 /// How many publications may wait for a look-up before senders wait for it.
 const FORWARD_QUEUE: usize = 8_192;
@@ -65,6 +69,8 @@ pub struct Parts {
     pub ids: Arc<Snowflakes>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// The most members of a room who are told how far the others have come; 0 for none.
+    pub receipt_members: usize,
 }
 
 /// The router. A clone is another handle to the same.
@@ -80,12 +86,14 @@ struct Inner {
 }
 
 impl Router {
-    /// Starts the tasks that follow commits, look recipients up, and hear what became of items.
+    /// Starts the tasks that follow commits, look recipients up, note positions and tell of them, and hear what became
+    /// of items.
     pub fn start(parts: Parts, heard: mpsc::Receiver<Heard>, lifecycle: &Lifecycle) -> Self {
         let (writer, lanes) =
             writer::start(parts.store.clone(), parts.store.lanes(), &lifecycle.tasks, lifecycle.end.clone());
         let (forward, publications) = mpsc::channel(FORWARD_QUEUE);
-        let positions = Positions::start(parts.store.clone(), lifecycle);
+        let (grown, told) = mpsc::channel(receipts::ROUNDS);
+        let positions = Positions::start(parts.store.clone(), Arc::clone(&parts.metrics), grown, lifecycle);
         let router = Self(Arc::new(Inner { parts, writer, forward, positions }));
         for committed in lanes {
             let this = router.clone();
@@ -93,6 +101,8 @@ impl Router {
         }
         let (this, end) = (router.clone(), lifecycle.end.clone());
         lifecycle.spawn("forward", async move { this.forward_all(publications, end).await });
+        let (this, end) = (router.clone(), lifecycle.end.clone());
+        lifecycle.spawn("receipts", async move { this.tell_all(told, end).await });
         let (this, end) = (router.clone(), lifecycle.end.clone());
         lifecycle.spawn("heard", async move { this.hear_all(heard, end).await });
         router
@@ -125,8 +135,9 @@ impl Router {
     /// Takes the cursor that a session starts with as an acknowledgement.
     pub fn note_cursor(&self, session: &Session, room: &RoomId, cursor: u64) {
         let (user, device) = (session.user.clone(), session.device.clone());
+        let position = Position { user, room: room.clone(), device, delivered: cursor, read: 0 };
         // Where too many wait, the client's next acknowledgement says the same.
-        let _ = self.0.positions.note(Position { user, room: room.clone(), device, delivered: cursor, read: 0 });
+        let _ = self.0.positions.note(position, session.id);
     }
 
     /// Brings up to date what is read elsewhere rather than counted.

@@ -80,6 +80,7 @@ async fn start(config: &Config, lifecycle: &Lifecycle) -> anyhow::Result<(Assemb
     // The relay answers before the cluster is told where.
     let probe = serve_relay(&mut vital, listeners.relay, config, &assembled, lifecycle)?;
     assembled.join(config, lifecycle).await?;
+    assembled.sweep(config, lifecycle);
     let greeting = greeting(config, listeners.public.local_addr()?, relay_address, listeners.admin.as_ref());
     let router = assembled.router.clone();
     if let Some(admin) = listeners.admin {

@@ -54,6 +54,7 @@ fn gateway(args: GatewayArgs, auth: &Auth) -> Gateway {
         write_timeout: args.write_timeout,
         queue_bytes: args.queue_bytes as usize,
         trace_frames: args.trace_frames.unwrap_or(auth.dev),
+        receipt_members: args.receipt_members as usize,
         drain: args.drain,
     }
 }

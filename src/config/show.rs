@@ -31,6 +31,7 @@ impl Display for Gateway {
         line(f, "write-timeout", written(self.write_timeout))?;
         line(f, "queue-bytes", self.queue_bytes)?;
         line(f, "trace-frames", self.trace_frames)?;
+        line(f, "receipt-members", self.receipt_members)?;
         line(f, "drain", written(self.drain))
     }
 }

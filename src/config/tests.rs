@@ -71,6 +71,7 @@ fn a_bad_value_is_answered_with_a_good_one() {
         ("--allow-host=a/b", "chat.example"),
         ("--server-id=a,b", "1 to 63"),
         ("--queue-bytes=1", "65536"),
+        ("--receipt-members=5001", "5000"),
         ("--log=minichat=loud", "info"),
         ("--log-format=xml", "json"),
         ("--dev-auth=maybe", "dev-auth"),

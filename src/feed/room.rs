@@ -118,6 +118,11 @@ impl State {
         self.seated.is_empty()
     }
 
+    /// The sessions that are in it.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = &Arc<Session>> {
+        self.seated.iter().map(|seated| &seated.session)
+    }
+
     /// What a session is here.
     pub(super) fn standing(&self, session: SessionId) -> Standing {
         match self.seat(session) {

@@ -26,6 +26,8 @@ pub struct Item {
     pub cid: Option<Cid>,
     /// Set where the entry changes the room's membership.
     pub event: Option<wire::Event>,
+    /// Set where it says how far the sender has come in the room.
+    pub receipt: Option<wire::Receipt>,
     /// Sent again after `not here`.
     pub again: bool,
     /// Sent though the registry does not name the server: it, or the registry, may have lost its users.
@@ -36,7 +38,7 @@ pub struct Item {
 const STRING_EXTRA: usize = 6;
 
 /// An upper bound of what the encoding adds to the strings: numbers, flags, the heads of the item and of the frame.
-const ITEM_EXTRA: usize = 64;
+const ITEM_EXTRA: usize = 96;
 
 impl Item {
     /// Whether it is in the store, so that it may be sent again and must not be forgotten.
@@ -67,6 +69,7 @@ impl Item {
             recipients: self.recipients.iter().map(|user| user.as_str().to_owned()).collect(),
             cid: self.cid.as_ref().map(|cid| cid.to_string()).unwrap_or_default(),
             event: self.event.clone(),
+            receipt: self.receipt,
             sent_at_ms,
             message_id: self.id.0,
             committed_at_ms: self.at,
@@ -100,6 +103,7 @@ mod tests {
             recipients: (0..1_000).map(|n| format!("user-{n}").parse().unwrap()).collect(),
             cid: Some("c".parse().unwrap()),
             event: Some(wire::Event { kind: 2, users: vec!["y".repeat(128); 300] }),
+            receipt: Some(wire::Receipt { delivered: u64::MAX, read: u64::MAX }),
             again: true,
             asked: true,
         }
@@ -110,6 +114,30 @@ mod tests {
         let item = item();
         let request = wire::RelayRequest { items: vec![item.to_wire(u64::MAX, u64::MAX)], ..Default::default() };
         assert!(item.cost() >= request.encoded_len(), "{} < {}", item.cost(), request.encoded_len());
+    }
+
+    /// An item as a server reads and writes it that knows no receipts.
+    #[derive(Clone, PartialEq, Message)]
+    struct OlderItem {
+        #[prost(string, tag = "2")]
+        room: String,
+        #[prost(uint64, tag = "3")]
+        seq: u64,
+        #[prost(bytes = "bytes", tag = "5")]
+        frame: Bytes,
+        #[prost(string, repeated, tag = "6")]
+        recipients: Vec<String>,
+    }
+
+    #[test]
+    fn a_server_that_knows_no_receipts_shows_the_frame_and_its_own_items_are_none() {
+        let frame = Bytes::from_static(b"{}");
+        let receipt = Item { seq: 0, frame: frame.clone(), ..item() }.to_wire(1, 1);
+        let read = OlderItem::decode(receipt.encode_to_vec().as_slice()).unwrap();
+        assert_eq!((read.seq, &read.frame, read.recipients.len()), (0, &frame, 1_000));
+        let written = OlderItem { room: "team".to_owned(), seq: 0, frame, recipients: vec!["bob".to_owned()] };
+        let read = wire::Item::decode(written.encode_to_vec().as_slice()).unwrap();
+        assert_eq!((read.receipt, read.room.as_str()), (None, "team"));
     }
 
     #[test]

@@ -280,6 +280,7 @@ mod tests {
             recipients: Vec::new(),
             cid: None,
             event: None,
+            receipt: None,
             again: false,
             asked: false,
         };

@@ -1,4 +1,4 @@
-//! What is to be said to one server: items, kicks, and the status. Plain state, without tasks, streams or timers.
+//! What is to be said to one server: items, kicks, heals, and the status. Plain state, without tasks, streams or timers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -26,6 +26,12 @@ const ITEM_BYTES: usize = 3 << 20;
 /// The most kicks that wait or were sent lately.
 const KICKS: usize = 2048;
 
+/// The most heals that wait. Who asks for them asks again.
+const HEALS: usize = 256;
+
+/// The most heals in one stream message.
+const BATCH_HEALS: usize = 16;
+
 /// What bounds a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -51,6 +57,7 @@ pub(super) struct Queue {
     kicks: VecDeque<wire::Kick>,
     /// Kicks have no answer; after a break those of late are said again, which does no harm.
     kicks_sent: VecDeque<(Instant, wire::Kick)>,
+    heals: VecDeque<wire::Heal>,
     status: wire::Status,
     /// The status has something new for the server.
     status_due: bool,
@@ -71,6 +78,7 @@ struct Entry {
 pub(super) struct Batch {
     status: Option<wire::Status>,
     kicks: Vec<wire::Kick>,
+    heals: Vec<wire::Heal>,
     items: Vec<(u64, u64, Arc<Item>)>,
 }
 
@@ -87,6 +95,7 @@ impl Queue {
             homeless: Vec::new(),
             kicks: VecDeque::new(),
             kicks_sent: VecDeque::new(),
+            heals: VecDeque::new(),
             status: wire::Status::default(),
             status_due: false,
         }
@@ -118,6 +127,15 @@ impl Queue {
         Sent::Queued
     }
 
+    /// Adds a heal, if there is room for it.
+    pub(super) fn heal(&mut self, heal: wire::Heal) -> Sent {
+        if self.heals.len() >= HEALS {
+            return Sent::Full;
+        }
+        self.heals.push_back(heal);
+        Sent::Queued
+    }
+
     /// Replaces what the server is told of this one; `dropped` stays what it is.
     pub(super) fn say(&mut self, status: wire::Status) {
         self.status = wire::Status { dropped: self.status.dropped, ..status };
@@ -136,7 +154,8 @@ impl Queue {
 
     /// Takes what is to go out now, at most one stream message of it.
     pub(super) fn next_batch(&mut self, now: Instant) -> Option<Batch> {
-        let mut batch = Batch { kicks: self.take_kicks(now), ..Batch::default() };
+        let heals = self.heals.drain(..self.heals.len().min(BATCH_HEALS)).collect();
+        let mut batch = Batch { kicks: self.take_kicks(now), heals, ..Batch::default() };
         let mut bytes = 0;
         while batch.items.len() < BATCH_ITEMS
             && let Some(entry) = self.waiting.pop_front_if(|entry| bytes == 0 || bytes + entry.cost <= BATCH_BYTES)
@@ -204,6 +223,7 @@ impl Queue {
             }
         }
         self.kicks.clear();
+        self.heals.clear();
         self.status.dropped = 0;
     }
 
@@ -251,7 +271,7 @@ impl Queue {
     }
 
     fn count(&self, batch: Batch) -> Option<Batch> {
-        if batch.items.is_empty() && batch.kicks.is_empty() && batch.status.is_none() {
+        if batch.is_empty() {
             return None;
         }
         add(&self.stats.stream_messages_sent, 1);
@@ -298,10 +318,14 @@ impl Entry {
 }
 
 impl Batch {
+    fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.kicks.is_empty() && self.heals.is_empty() && self.status.is_none()
+    }
+
     /// As it goes on the wire. Kept apart from taking it, so that nobody waits for the copying.
     pub(super) fn into_request(self) -> wire::RelayRequest {
         let items = self.items.iter().map(|(id, sent_at_ms, item)| item.to_wire(*id, *sent_at_ms)).collect();
-        wire::RelayRequest { hello: None, status: self.status, items, kicks: self.kicks }
+        wire::RelayRequest { hello: None, status: self.status, items, kicks: self.kicks, heals: self.heals }
     }
 }
 

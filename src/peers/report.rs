@@ -79,6 +79,7 @@ mod tests {
             recipients: vec![bob.clone()],
             cid: None,
             event: None,
+            receipt: None,
             again: false,
             asked: false,
         };

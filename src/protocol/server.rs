@@ -115,6 +115,19 @@ pub enum ServerFrame<'a> {
         /// Who.
         user: &'a UserId,
     },
+    /// Someone has come further in a room.
+    Receipt {
+        /// Where.
+        room: &'a RoomId,
+        /// Who.
+        user: &'a UserId,
+        /// They have acknowledged up to here.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        delivered: Option<u64>,
+        /// They have read up to here.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        read: Option<u64>,
+    },
     /// A room, as you see it.
     Room {
         /// Your mark.
@@ -142,7 +155,10 @@ pub enum ServerFrame<'a> {
         /// Which.
         room: &'a RoomId,
         /// A page of them, by id.
-        users: &'a [UserId],
+        users: &'a [&'a UserId],
+        /// How far each of these has come, where the room is small enough for receipts.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        receipts: &'a [ReceiptView<'a>],
         /// Whether there are more after the last.
         more: bool,
     },
@@ -256,6 +272,20 @@ pub struct RoomInfo<'a> {
     pub read: u64,
     /// How many members.
     pub count: u64,
+    /// Whether you want no pushes of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub muted: bool,
+}
+
+/// How far a member has come.
+#[derive(Debug, Serialize)]
+pub struct ReceiptView<'a> {
+    /// Who.
+    pub user: &'a UserId,
+    /// Up to where they have acknowledged.
+    pub delivered: u64,
+    /// Up to where they have read.
+    pub read: u64,
 }
 
 /// The way of a message to a session.

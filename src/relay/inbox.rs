@@ -8,7 +8,7 @@ use super::Peer;
 use super::age::Ages;
 use crate::claims::Claims;
 use crate::cluster::Cluster;
-use crate::feed::{Arrival, Feed};
+use crate::feed::{Arrival, Feed, Receipt};
 use crate::ids::{MessageId, RoomId, SessionId, UserId};
 use crate::metrics::{Drop, Metrics};
 use crate::protocol::Frame;
@@ -48,6 +48,9 @@ impl Inbox {
         }
         for kick in request.kicks {
             self.kick(&kick);
+        }
+        for heal in request.heals {
+            self.heal(&heal);
         }
         let answers = request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect();
         wire::RelayResponse { answers }
@@ -113,8 +116,23 @@ impl Inbox {
         }
         let here = self.judge(&item, &mut answer);
         let Ok(frame) = Frame::from_relay(item.frame.clone()) else { return answer };
+        match &item.receipt {
+            Some(grown) => self.receipt(&item, grown, &frame),
+            None => self.signal(&item, &here, &frame, &mut answer),
+        }
+        answer
+    }
+
+    fn receipt(&self, item: &wire::Item, grown: &wire::Receipt, frame: &Frame) {
+        if let (Ok(room), Ok(user)) = (item.room.parse(), item.sender.parse()) {
+            let receipt = Receipt { room, user, delivered: grown.delivered, read: grown.read };
+            self.feed.show(&receipt, frame, None);
+        }
+    }
+
+    fn signal(&self, item: &wire::Item, here: &[UserId], frame: &Frame, answer: &mut wire::Answer) {
         for session in here.iter().flat_map(|user| self.sessions.of(user)) {
-            match session.push_volatile(&frame) {
+            match session.push_volatile(frame) {
                 Push::Queued => {
                     debug!(recipient = %session.user, "WebSocket relay succeeded");
                     self.metrics.signal_deliveries.inc();
@@ -126,7 +144,13 @@ impl Inbox {
                 Push::Gone => {}
             }
         }
-        answer
+    }
+
+    fn heal(&self, heal: &wire::Heal) {
+        let Ok(room) = heal.room.parse() else { return };
+        for user in heal.users.iter().filter_map(|name| self.sessions.named(name)) {
+            self.feed.remind(&room, heal.seq, &user);
+        }
     }
 
     fn kick(&self, kick: &wire::Kick) {

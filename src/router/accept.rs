@@ -6,10 +6,12 @@ use super::Router;
 use super::signal::reject;
 use crate::feed::message_view;
 use crate::ids::{Cid, MessageId, RoomId};
-use crate::protocol::{ClientFrame, Code, Frame, HistoryFrom, Parsed, Place, Reject, RoomInfo, ServerFrame, Target};
+use crate::protocol::{
+    ClientFrame, Code, Frame, HistoryFrom, Parsed, Place, ReceiptView, Reject, RoomInfo, ServerFrame, Target,
+};
 use crate::sessions::{Expected, Session};
 use crate::store::writer::Job;
-use crate::store::{Append, Position, RoomView};
+use crate::store::{Append, MemberView, Position, RoomView};
 
 /// The most bytes of bodies in one `history` answer. It is one frame, and has to fit what a socket may buffer.
 const HISTORY_BYTES: usize = 64 * 1024;
@@ -56,6 +58,10 @@ impl Router {
             ClientFrame::Members { room, after, limit } => {
                 self.list_members(user, cid, &room, after.as_ref(), limit).await.map(Some)
             }
+            ClientFrame::Settings { room, muted } => {
+                self.settings(user, room.as_ref(), muted).await.map(|()| Some(ok(cid)))
+            }
+            ClientFrame::DeviceToken(said) => self.device_token(session, &said).await.map(|()| Some(ok(cid))),
             ClientFrame::Ping => Ok(Some(ServerFrame::Pong { cid }.encode())),
             ClientFrame::Hello(_) => Ok(None),
         }
@@ -97,7 +103,7 @@ impl Router {
             delivered: if read { 0 } else { seq },
             read: if read { seq } else { 0 },
         };
-        if self.0.positions.note(position) { Ok(()) } else { Err(Reject::busy()) }
+        if self.0.positions.note(position, session.id) { Ok(()) } else { Err(Reject::busy()) }
     }
 
     /// Up to where a room goes, as far as that is known here of a room that the user is known to be in.
@@ -141,6 +147,10 @@ fn ok_if_marked(cid: Option<&Cid>) -> Option<Frame> {
     cid.map(|cid| ok(Some(cid)))
 }
 
+pub(super) fn receipt_view(member: &MemberView) -> ReceiptView<'_> {
+    ReceiptView { user: &member.user, delivered: member.delivered, read: member.read }
+}
+
 pub(super) fn room_info(view: &RoomView) -> RoomInfo<'_> {
     RoomInfo {
         room: &view.room,
@@ -152,5 +162,6 @@ pub(super) fn room_info(view: &RoomView) -> RoomInfo<'_> {
         delivered: view.delivered,
         read: view.read,
         count: view.count,
+        muted: view.muted,
     }
 }

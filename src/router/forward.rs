@@ -14,6 +14,7 @@ use crate::feed::Arrival;
 use crate::ids::{Cid, MessageId, RoomId, ServerId, UserId};
 use crate::metrics::Drop;
 use crate::peers::{Heard, Item, Sent};
+use crate::protocol::Frame;
 use crate::registry;
 use crate::store::{Event, EventKind, Membership};
 use crate::wire;
@@ -34,6 +35,8 @@ pub(super) struct Publication {
     pub(super) event: Option<Event>,
     pub(super) frame: Bytes,
     pub(super) audience: Audience,
+    /// Set where it says how far the sender has come.
+    pub(super) receipt: Option<wire::Receipt>,
 }
 
 /// For whom something is.
@@ -60,6 +63,23 @@ impl Publication {
             event: arrival.event.clone(),
             frame: arrival.frame.clone().into_bytes(),
             audience: Audience::Members(members, out),
+            receipt: None,
+        }
+    }
+
+    /// Something volatile, for these users.
+    pub(super) fn volatile(room: Option<RoomId>, sender: UserId, frame: Frame, users: Vec<UserId>) -> Self {
+        Self {
+            room,
+            seq: 0,
+            id: MessageId(0),
+            at: 0,
+            sender,
+            cid: None,
+            event: None,
+            frame: frame.into_bytes(),
+            audience: Audience::Users(users),
+            receipt: None,
         }
     }
 
@@ -84,6 +104,7 @@ impl Publication {
             cid: self.cid.clone().filter(|_| recipients.contains(&self.sender)),
             recipients,
             event: self.event.as_ref().map(to_wire),
+            receipt: self.receipt,
             again: false,
             asked,
         }
@@ -100,10 +121,10 @@ fn to_wire(event: &Event) -> wire::Event {
 }
 
 /// Where users are, as one look-up said; none where it had no answer.
-struct Places(Option<HashMap<UserId, Vec<ServerId>>>);
+pub(super) struct Places(pub(super) Option<HashMap<UserId, Vec<ServerId>>>);
 
 impl Places {
-    fn of(&self, user: &UserId) -> &[ServerId] {
+    pub(super) fn of(&self, user: &UserId) -> &[ServerId] {
         self.0.as_ref().and_then(|places| places.get(user)).map_or(&[], Vec::as_slice)
     }
 }
@@ -119,12 +140,18 @@ impl Router {
                 count = publications.recv_many(&mut batch, BATCH) => if count == 0 { return },
                 () = end.cancelled() => return,
             }
-            let users = batch.iter().flat_map(Publication::audience).collect();
-            let places = self.look_up(users).await;
-            let asked = self.0.parts.cluster.asked(places.0.is_some());
-            for publication in batch.drain(..) {
-                self.forward(&publication, &places, &asked);
-            }
+            self.forward_together(&batch).await;
+            batch.clear();
+        }
+    }
+
+    /// Forwards publications by one look-up.
+    pub(super) async fn forward_together(&self, publications: &[Publication]) {
+        let users = publications.iter().flat_map(Publication::audience).collect();
+        let places = self.look_up(users).await;
+        let asked = self.0.parts.cluster.asked(places.0.is_some());
+        for publication in publications {
+            self.forward(publication, &places, &asked);
         }
     }
 
@@ -160,7 +187,7 @@ impl Router {
         }
     }
 
-    async fn look_up(&self, users: HashSet<&UserId>) -> Places {
+    pub(super) async fn look_up(&self, users: HashSet<&UserId>) -> Places {
         let metrics = &self.0.parts.metrics;
         let users: Vec<_> = users.into_iter().cloned().collect();
         metrics.lookups.inc();

@@ -1,7 +1,7 @@
 //! Rooms and their members: what clients ask of them.
 
 use super::Router;
-use super::accept::room_info;
+use super::accept::{receipt_view, room_info};
 use super::signal::reject;
 use crate::ids::{Cid, MessageId, RoomId, UserId};
 use crate::protocol::{Frame, Reject, ServerFrame};
@@ -89,11 +89,14 @@ impl Router {
         after: Option<&UserId>,
         limit: u32,
     ) -> Result<Frame, Reject> {
-        let members = self.0.parts.store.members_page(asker, room, after, limit + 1).await.map_err(reject)?;
-        let mut users: Vec<_> = members.into_iter().map(|member| member.user).collect();
-        let more = users.len() > limit as usize;
-        users.truncate(limit as usize);
-        Ok(ServerFrame::Members { cid, room, users: &users, more }.encode())
+        let mut members = self.0.parts.store.members_page(asker, room, after, limit + 1).await.map_err(reject)?;
+        let more = members.len() > limit as usize;
+        members.truncate(limit as usize);
+        let users: Vec<_> = members.iter().map(|member| &member.user).collect();
+        let count = self.0.parts.rooms.members(room, 0).await.map_err(reject)?.members.len();
+        let shown = if self.has_receipts(count) { &members[..] } else { &[] };
+        let receipts: Vec<_> = shown.iter().map(receipt_view).collect();
+        Ok(ServerFrame::Members { cid, room, users: &users, receipts: &receipts, more }.encode())
     }
 
     async fn show(&self, user: &UserId, cid: Option<&Cid>, room: &RoomId) -> Result<Frame, Reject> {

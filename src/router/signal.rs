@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Router;
-use super::forward::{Audience, Publication};
-use crate::ids::{MessageId, RoomId, UserId};
+use super::forward::Publication;
+use crate::ids::{RoomId, UserId};
 use crate::metrics::Drop;
 use crate::protocol::{Code, Frame, Reject, ServerFrame, Target};
 use crate::sessions::{Push, Session};
@@ -48,17 +48,7 @@ impl Router {
                 Push::Gone => {}
             }
         }
-        let publication = Publication {
-            room,
-            seq: 0,
-            id: MessageId(0),
-            at: 0,
-            sender: session.user.clone(),
-            cid: None,
-            event: None,
-            frame: frame.into_bytes(),
-            audience: Audience::Users(users),
-        };
+        let publication = Publication::volatile(room, session.user.clone(), frame, users);
         if self.0.forward.try_send(publication).is_err() {
             metrics.dropped(Drop::SignalQueueFull);
         }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, view_age};
 use crate::config::{self, Config, Database};
 use crate::feed::Feed;
 use crate::ids::BootId;
@@ -23,6 +23,7 @@ use crate::rooms::Rooms;
 use crate::router::{Parts, Router};
 use crate::sessions::Sessions;
 use crate::store::{self, Store};
+use crate::sweeper::Sweeper;
 use crate::worker;
 
 /// A server's parts, at work.
@@ -78,6 +79,7 @@ pub(super) async fn assemble(
         cluster: cluster.clone(),
         ids,
         metrics,
+        receipt_members: config.gateway.receipt_members,
     };
     let router = Router::start(parts, heard, lifecycle);
     Ok(Assembled { router, cluster, claims, sessions, boot, registry_end })
@@ -108,6 +110,15 @@ impl Assembled {
             }
         });
         Ok(())
+    }
+}
+
+impl Assembled {
+    /// Starts to see to what people have not acknowledged.
+    pub(super) fn sweep(&self, config: &Config, lifecycle: &Lifecycle) {
+        let lease = config.cluster.as_ref().map_or(DEFAULT_LEASE, |cluster| cluster.lease);
+        let kinds = push::kinds(&config.push);
+        Sweeper::new(self.router.clone(), config.push.after, view_age(lease), kinds).start(lifecycle);
     }
 }
 

@@ -14,7 +14,7 @@ use super::{DueRoom, Error, OpenMember, OpenMessage, OpenRoom, PushKind, Settled
 use crate::ids::{MessageId, RoomId, ServerId, UserId};
 
 /// How many entries of a room one look goes through, at the most.
-pub const LOOK: u32 = 200;
+pub const LOOK: u32 = 1_000;
 
 /// The most pushes that should come of one look at one room: the room's messages wait while they are made.
 pub const MAX_PUSHES: usize = 1_000;

@@ -1,5 +1,6 @@
 //! Several servers as real processes, with one Redis and one PostgreSQL.
 
+mod absent;
 mod cost;
 mod devices;
 mod drain;
@@ -9,7 +10,9 @@ mod lease;
 mod losses;
 mod membership;
 mod moving;
+mod pushing;
 mod readiness;
+mod receipts;
 mod redis_trouble;
 mod repeats;
 mod routing;

@@ -105,6 +105,7 @@ fn item(seq: u64) -> Item {
         recipients: vec![user("bob"), user("carol"), user("dave")],
         cid: None,
         event: None,
+        receipt: None,
         again: false,
         asked: false,
     }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use minichat::ids::{Cid, MessageId, RoomId, ServerId, SessionId, UserId};
 use minichat::protocol::{
-    ClientFrame, Close, Code, MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_PAGE, MessageView, Parsed, Reject, Return, RoomInfo,
-    ServerFrame, TracePath,
+    ClientFrame, Close, Code, MAX_BODY_BYTES, MAX_FRAME_BYTES, MAX_PAGE, MessageView, Parsed, PushToken, ReceiptView,
+    Reject, Return, RoomInfo, ServerFrame, TracePath,
 };
-use minichat::store::MAX_MEMBERS;
+use minichat::store::{MAX_MEMBERS, MAX_TOKENS};
 use serde_json::{Value, json};
 
 const DOC: &str = include_str!("../../docs/protocol.md");
@@ -42,6 +42,8 @@ kinds!(CLIENT_KINDS, client_kind(ClientFrame) {
     ClientFrame::Remove(..) => "remove",
     ClientFrame::Rooms { .. } => "rooms",
     ClientFrame::Members { .. } => "members",
+    ClientFrame::Settings { .. } => "settings",
+    ClientFrame::DeviceToken(_) => "device_token",
     ClientFrame::Ping => "ping",
 });
 
@@ -51,6 +53,7 @@ kinds!(SERVER_KINDS, server_kind(ServerFrame<'_>) {
     ServerFrame::Message(_) => "message",
     ServerFrame::Signal { .. } => "signal",
     ServerFrame::Typing { .. } => "typing",
+    ServerFrame::Receipt { .. } => "receipt",
     ServerFrame::Room { .. } => "room",
     ServerFrame::Rooms { .. } => "rooms",
     ServerFrame::Members { .. } => "members",
@@ -223,6 +226,8 @@ fn the_bounds_are_those_of_the_code() {
     assert_eq!(shown["`body`"], format!("{MAX_BODY_BYTES} bytes of JSON text"));
     assert_eq!(shown["entries of one page"], MAX_PAGE.to_string());
     assert_eq!(shown["members of a room"], MAX_MEMBERS.to_string());
+    assert_eq!(shown["push token"], format!("1 to {} bytes, no control characters", PushToken::MAX_BYTES));
+    assert_eq!(shown["push tokens of a user"], MAX_TOKENS.to_string());
 }
 
 /// The ids that the samples are made of.
@@ -283,6 +288,8 @@ fn log_samples(ids: &Ids) -> Vec<(&'static str, Value)> {
         sample(&ServerFrame::Message(MessageView { from: &ids.alice, event: Some("joined"), users: &dave, ..joined })),
         sample(&ServerFrame::Signal { room: Some(room), from: &ids.bob, body: &pointer }),
         sample(&ServerFrame::Typing { room, user: &ids.bob }),
+        sample(&ServerFrame::Receipt { room, user: &ids.bob, delivered: Some(44), read: None }),
+        sample(&ServerFrame::Receipt { room, user: &ids.alice, delivered: Some(44), read: Some(43) }),
         sample(&ServerFrame::History {
             cid: Some(&asked),
             room,
@@ -304,6 +311,20 @@ fn room_samples(ids: &Ids) -> Vec<(&'static str, Value)> {
         delivered: 0,
         read: 0,
         count: 3,
+        muted: false,
+    };
+    let lobby = "lobby".parse().unwrap();
+    let lobby = RoomInfo {
+        room: &lobby,
+        name: None,
+        peer: None,
+        open: true,
+        head: 7,
+        since: 3,
+        delivered: 7,
+        read: 5,
+        count: 12,
+        muted: true,
     };
     let direct = RoomInfo {
         room: &ids.direct,
@@ -315,12 +336,23 @@ fn room_samples(ids: &Ids) -> Vec<(&'static str, Value)> {
         delivered: 7,
         read: 5,
         count: 2,
+        muted: false,
     };
-    let users = [ids.bob.clone(), "carol".parse().unwrap()];
+    let carol = "carol".parse().unwrap();
+    let users = [&ids.bob, &carol];
+    let receipts =
+        [ReceiptView { user: &ids.bob, delivered: 43, read: 41 }, ReceiptView { user: &carol, delivered: 12, read: 0 }];
     vec![
         sample(&ServerFrame::Room { cid: Some(&cid("c1")), info: team }),
+        sample(&ServerFrame::Room { cid: Some(&cid("j1")), info: lobby }),
         sample(&ServerFrame::Rooms { cid: Some(&cid("r2")), rooms: vec![direct], more: false }),
-        sample(&ServerFrame::Members { cid: Some(&cid("m1")), room: &ids.team, users: &users, more: false }),
+        sample(&ServerFrame::Members {
+            cid: Some(&cid("m1")),
+            room: &ids.team,
+            users: &users,
+            receipts: &receipts,
+            more: false,
+        }),
     ]
 }
 

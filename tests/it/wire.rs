@@ -8,7 +8,9 @@ mod limits;
 mod order;
 mod privacy;
 mod raw;
+mod receipts;
 mod resume;
+mod settings;
 mod silence;
 mod slow;
 

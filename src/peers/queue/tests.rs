@@ -20,6 +20,7 @@ fn item(seq: u64, text: &str) -> Item {
         recipients: ["bob", "carol"].map(|user| user.parse().unwrap()).into(),
         cid: None,
         event: None,
+        receipt: None,
         again: false,
         asked: false,
     }
@@ -179,6 +180,20 @@ fn kicks_are_said_again_after_a_break_but_only_the_late_ones() {
     assert_eq!(kicks(&mut queue, now + DEADLINE), [kick(2)]);
     queue.rewind();
     assert_eq!(kicks(&mut queue, now + DEADLINE), [kick(2)]);
+}
+
+#[test]
+fn heals_are_bounded_and_few_at_a_time_and_none_is_for_another_run() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    let heal = |seq| wire::Heal { seq, ..Default::default() };
+    for seq in 0..HEALS as u64 {
+        assert_eq!(queue.heal(heal(seq)), Sent::Queued);
+    }
+    assert_eq!(queue.heal(heal(0)), Sent::Full);
+    let heals = queue.next_batch(now).unwrap().heals;
+    assert_eq!((heals.len(), heals[1].seq), (BATCH_HEALS, 1));
+    queue.abandon();
+    assert_eq!(queue.next_batch(now).unwrap().heals, []);
 }
 
 #[test]

@@ -1,0 +1,77 @@
+//! Where members are who have not acknowledged, and to have their sessions healed there.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tracing::debug;
+
+use super::Router;
+use crate::ids::{RoomId, ServerId, UserId};
+use crate::wire;
+
+/// The most users in one heal.
+const HEAL_USERS: usize = 500;
+
+/// Where someone is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// Connected, to these servers.
+    Connected(Vec<ServerId>),
+    /// Connected to no server that is known. They were to one that is gone, or that is too new to be known.
+    Astray,
+    /// Connected nowhere.
+    Nowhere,
+    /// It cannot be told: the registry does not answer, or may have lost them.
+    Unknown,
+}
+
+impl Router {
+    /// Where users are, with one look-up for all.
+    pub async fn whereabouts(&self, users: Vec<UserId>) -> HashMap<UserId, Whereabouts> {
+        if users.is_empty() {
+            return HashMap::new();
+        }
+        let places = self.look_up(users.iter().collect()).await;
+        // Where others would be asked as well for who is not found, not to be found says nothing.
+        let certain = self.0.parts.cluster.asked(places.0.is_some()).is_empty() && places.0.is_some();
+        let place = |user| {
+            let whereabouts = self.whereabouts_by(&user, places.of(&user), certain);
+            (user, whereabouts)
+        };
+        users.into_iter().map(place).collect()
+    }
+
+    /// What the registry's entry of a user comes to. Of its own users a server knows better.
+    fn whereabouts_by(&self, user: &UserId, named: &[ServerId], certain: bool) -> Whereabouts {
+        let parts = &self.0.parts;
+        let others = named.iter().filter(|server| **server != parts.own && !parts.cluster.is_gone(server));
+        let own = parts.sessions.holds(user).then_some(&parts.own);
+        let servers: Vec<_> = others.chain(own).cloned().collect();
+        match servers.is_empty() {
+            false => Whereabouts::Connected(servers),
+            true if !certain => Whereabouts::Unknown,
+            true if named.iter().any(|server| *server != parts.own) => Whereabouts::Astray,
+            true => Whereabouts::Nowhere,
+        }
+    }
+
+    /// Has the sessions of members healed, wherever they are: what they lack of the room up to `seq` is read from the
+    /// store.
+    pub fn heal(&self, room: &RoomId, seq: u64, members: &[(&UserId, &[ServerId])]) {
+        let parts = &self.0.parts;
+        let mut elsewhere: BTreeMap<&ServerId, Vec<String>> = BTreeMap::new();
+        for (user, servers) in members {
+            for server in *servers {
+                match *server == parts.own {
+                    true => parts.feed.remind(room, seq, user),
+                    false => elsewhere.entry(server).or_default().push(user.to_string()),
+                }
+            }
+        }
+        for (server, users) in elsewhere {
+            for users in users.chunks(HEAL_USERS) {
+                let sent = parts.peers.heal(server, wire::Heal { room: room.to_string(), seq, users: users.into() });
+                debug!(%room, seq, target = %server, ?sent, "asked for members to be healed");
+            }
+        }
+    }
+}

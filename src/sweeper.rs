@@ -1,0 +1,137 @@
+//! What is due from the store: sessions that may lack a message are healed, people who are not there are pushed.
+//!
+//! Every entry makes its room due a moment later. Whichever server takes the room looks who has not acknowledged, and
+//! where they are, and looks again until all is decided. What is decided is written in one step with the pushes it
+//! leads to, by one server alone: so a push is decided once, whichever server is lost when.
+
+mod absences;
+mod decide;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, warn};
+
+use crate::lifecycle::Lifecycle;
+use crate::router::{Router, Whereabouts};
+use crate::store::{Error, OpenRoom, PushKind};
+use absences::Absences;
+use decide::{Decided, decide};
+
+/// How often the store is asked for rooms that are due.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// How many rooms are looked at together.
+const ROOMS: u32 = 64;
+
+/// How long rooms are held for a look. Then another server takes them.
+const HOLD: Duration = Duration::from_secs(15);
+
+/// The sweeper of one server.
+#[derive(Debug)]
+pub struct Sweeper {
+    router: Router,
+    rules: Rules,
+    kinds: Vec<PushKind>,
+    absences: Absences,
+    /// The last round failed.
+    failing: bool,
+}
+
+/// When what is done about whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// How long a message may go unacknowledged before it is pushed to someone who is connected.
+    pub(crate) push_after: Duration,
+    /// How old a view of the other servers may be: so long a new server may be unknown.
+    pub(crate) view_age: Duration,
+}
+
+impl Sweeper {
+    /// A sweeper that pushes by these ways, if by any: what is not acknowledged is healed all the same. `view_age` is how
+    /// long a new server may be unknown to this one.
+    pub fn new(router: Router, push_after: Duration, view_age: Duration, kinds: Vec<PushKind>) -> Self {
+        let rules = Rules { push_after, view_age };
+        Self { router, rules, kinds, absences: Absences::default(), failing: false }
+    }
+
+    /// Sweeps until the server is to stop. The others go on; where there are none, the next run does.
+    pub fn start(mut self, lifecycle: &Lifecycle) {
+        let stop = lifecycle.stop.clone();
+        lifecycle.spawn("sweeper", async move {
+            let mut ticks = interval(EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+                self.round(&stop).await;
+            }
+        });
+    }
+
+    /// Looks at all rooms that are due.
+    async fn round(&mut self, stop: &tokio_util::sync::CancellationToken) {
+        self.absences.forget_old(Instant::now());
+        while !stop.is_cancelled() {
+            match self.look().await {
+                Ok(rooms) => {
+                    self.failing = false;
+                    if rooms < ROOMS as usize {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.failing, true) {
+                        warn!(%error, "cannot see to what is not acknowledged yet");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Looks at some rooms. Answers how many.
+    async fn look(&mut self) -> Result<usize, Error> {
+        let parts = self.router.parts();
+        let due = parts.store.take_due_rooms(&parts.own, ROOMS, HOLD).await?;
+        let count = due.len();
+        if count == 0 {
+            return Ok(0);
+        }
+        let rooms = parts.store.open_rooms(due).await?;
+        let whereabouts = self.router.whereabouts(waiting(&rooms)).await;
+        let now = Instant::now();
+        self.absences.note(&whereabouts, now);
+        let mut settled = Vec::with_capacity(count);
+        for mut room in rooms {
+            if self.kinds.is_empty() {
+                // With no way to push there is nothing to be noted of anyone.
+                room.members.iter_mut().for_each(|member| member.muted = true);
+            }
+            let gone = |user: &_| self.absences.is_settled(user, &whereabouts, &self.rules, now);
+            let Decided { settled: room, heal } = decide(room, &gone, self.rules.push_after);
+            let heal: Vec<_> = heal.iter().filter_map(|user| connected(user, &whereabouts)).collect();
+            self.router.heal(&room.due.room, room.due.upto, &heal);
+            settled.push(room);
+        }
+        let pushes = parts.store.settle_rooms(&parts.own, &settled, &self.kinds).await?;
+        parts.metrics.pushes_decided.inc_by(pushes);
+        debug!(rooms = count, pushes, "looked at what is not acknowledged");
+        Ok(count)
+    }
+}
+
+/// The members for whom a message is open.
+fn waiting(rooms: &[OpenRoom]) -> Vec<crate::ids::UserId> {
+    let users: HashSet<_> = rooms.iter().flat_map(OpenRoom::waiting).collect();
+    users.into_iter().cloned().collect()
+}
+
+fn connected<'a>(
+    user: &'a crate::ids::UserId,
+    whereabouts: &'a std::collections::HashMap<crate::ids::UserId, Whereabouts>,
+) -> Option<(&'a crate::ids::UserId, &'a [crate::ids::ServerId])> {
+    match whereabouts.get(user) {
+        Some(Whereabouts::Connected(servers)) => Some((user, servers)),
+        _ => None,
+    }
+}
