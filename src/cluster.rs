@@ -47,6 +47,17 @@ pub enum JoinError {
     Registry(#[from] Error),
 }
 
+/// What a server knows of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Its lease lasts, or its stream answers.
+    There,
+    /// It was there. Its lease has ended, and its stream does not answer.
+    Gone,
+    /// It was never seen: it is new, or was gone before this server came.
+    Unknown,
+}
+
 /// The cluster as this server knows it. A clone is another handle to the same.
 #[derive(Debug, Clone)]
 pub struct Cluster(Arc<Inner>);
@@ -149,10 +160,13 @@ impl Cluster {
         others.filter(|server| all || view.is_degraded(server)).collect()
     }
 
-    /// Whether a server is gone, as far as this one knows: its row is, and its stream does not answer. One that is very
-    /// new may not be known yet.
-    pub fn is_gone(&self, server: &ServerId) -> bool {
-        !self.0.peers.knows(server)
+    /// What this server knows of another one.
+    pub fn standing(&self, server: &ServerId) -> Standing {
+        match self.0.peers.knows(server) {
+            true => Standing::There,
+            false if self.view().has_departed(server) => Standing::Gone,
+            false => Standing::Unknown,
+        }
     }
 
     /// Takes what another server says of itself.

@@ -27,6 +27,8 @@ pub struct Truth {
     pub user: UserId,
     /// Whether this server holds a session of theirs now.
     pub here: bool,
+    /// Whether they are connected to it, or were until now: then it is noted that they were seen.
+    pub seen: bool,
 }
 
 /// What a server tells the others about itself.
@@ -94,6 +96,10 @@ pub trait Registry: Send + Sync + std::fmt::Debug + 'static {
     /// The servers that hold a session of each user, in order; empty for who is nowhere. One round trip for any number
     /// of users (in chunks; in Redis Cluster one per master, side by side). Never answered from a cache.
     async fn locate(&self, users: &[UserId]) -> Result<Vec<Vec<ServerId>>, Error>;
+
+    /// When each user was last known to be connected, in order, in ms since 1970; none where that is not known (any
+    /// more). Noted by [`write`](Self::write): when they leave and, should a server die, when it last asserted them.
+    async fn last_seen(&self, users: &[UserId]) -> Result<Vec<Option<u64>>, Error>;
 
     /// Asks for the id in `row` for one lease. The own boot id, an absent row and a row whose lease has ended are all
     /// taken over.

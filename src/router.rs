@@ -9,6 +9,7 @@ mod committed;
 mod forward;
 mod plan;
 mod positions;
+mod presence;
 mod receipts;
 mod rooms;
 mod settings;
@@ -39,6 +40,7 @@ use crate::store::{Entry, Membership, Position, Store};
 use crate::wire;
 use forward::Publication;
 use positions::Positions;
+use presence::Presence;
 pub use whereabouts::Whereabouts;
 
 /// How many publications may wait for a look-up before senders wait for it.
@@ -83,6 +85,7 @@ struct Inner {
     writer: Writer<Arc<Session>>,
     forward: mpsc::Sender<Publication>,
     positions: Positions,
+    presence: Presence,
 }
 
 impl Router {
@@ -94,7 +97,7 @@ impl Router {
         let (forward, publications) = mpsc::channel(FORWARD_QUEUE);
         let (grown, told) = mpsc::channel(receipts::ROUNDS);
         let positions = Positions::start(parts.store.clone(), Arc::clone(&parts.metrics), grown, lifecycle);
-        let router = Self(Arc::new(Inner { parts, writer, forward, positions }));
+        let router = Self(Arc::new(Inner { parts, writer, forward, positions, presence: Presence::default() }));
         for committed in lanes {
             let this = router.clone();
             lifecycle.spawn("committed", async move { this.follow_commits(committed).await });
@@ -105,6 +108,8 @@ impl Router {
         lifecycle.spawn("receipts", async move { this.tell_all(told, end).await });
         let (this, end) = (router.clone(), lifecycle.end.clone());
         lifecycle.spawn("heard", async move { this.hear_all(heard, end).await });
+        let (this, stop) = (router.clone(), lifecycle.stop.clone());
+        lifecycle.spawn("presence", async move { this.watch_all(stop).await });
         router
     }
 

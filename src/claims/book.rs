@@ -88,8 +88,13 @@ impl Book {
         }
         let count = most.min(state.marked.len());
         let users: Vec<_> = state.marked.drain(..count).collect();
-        let truths = users.into_iter().map(|user| Truth { here: holds(&user), user });
-        truths.inspect(|truth| state.claims.entry(truth.user.clone()).or_default().begin(truth.here)).collect()
+        let truth = |user: UserId| {
+            let (here, claim) = (holds(&user), state.claims.entry(user.clone()).or_default());
+            let seen = here || claim.confirmed;
+            claim.begin(here);
+            Truth { user, here, seen }
+        };
+        users.into_iter().map(truth).collect()
     }
 
     /// Takes the users whose repair is due.
@@ -212,7 +217,7 @@ mod tests {
     }
 
     fn here(name: &str) -> Truth {
-        Truth { user: user(name), here: true }
+        Truth { user: user(name), here: true, seen: true }
     }
 
     #[tokio::test]

@@ -21,7 +21,12 @@ pub(super) struct View {
     pub(super) told: Option<wire::Status>,
     statuses: HashMap<ServerId, (BootId, wire::Status)>,
     boots: HashMap<ServerId, BootId>,
+    /// Servers that were there and are gone, since when.
+    departed: HashMap<ServerId, Instant>,
 }
+
+/// How long it is kept in mind that a server is gone: as long as a user's entry may name it.
+const KEEP_DEPARTED: Duration = crate::registry::ENTRY_TTL;
 
 impl View {
     /// Notes a renewal that was begun at `started`. Whether the registry's generation is another than before.
@@ -58,6 +63,11 @@ impl View {
         dropped > before.map_or(0, |(_, before)| before.dropped)
     }
 
+    /// Whether a server was there and is gone.
+    pub(super) fn has_departed(&self, server: &ServerId) -> bool {
+        self.departed.contains_key(server)
+    }
+
     pub(super) fn is_degraded(&self, server: &ServerId) -> bool {
         self.statuses.get(server).is_some_and(|(_, status)| status.degraded)
     }
@@ -80,7 +90,9 @@ impl View {
         for server in &leavers {
             self.boots.remove(server);
             self.statuses.remove(server);
+            self.departed.insert(server.clone(), Instant::now());
         }
+        self.departed.retain(|server, since| !self.boots.contains_key(server) && since.elapsed() < KEEP_DEPARTED);
         lost || !leavers.is_empty()
     }
 }
@@ -100,7 +112,9 @@ mod tests {
         assert!(!view.look(&[row("a", 1), row("b", 1)], &[]));
         assert!(view.look(&[row("a", 2), row("b", 1)], &[]));
         assert!(!view.look(&[row("b", 1)], &[("a".parse().unwrap(), true)]));
+        assert!(!view.has_departed(&"a".parse().unwrap()));
         assert!(view.look(&[row("b", 1)], &[("a".parse().unwrap(), false)]));
+        assert!(view.has_departed(&"a".parse().unwrap()));
         assert!(!view.look(&[row("b", 1)], &[]));
     }
 

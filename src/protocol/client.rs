@@ -98,6 +98,8 @@ pub enum ClientFrame {
         /// How many.
         limit: u32,
     },
+    /// Are they online? And tell me when that changes.
+    Presence(Vec<UserId>),
     /// Push me, or do not.
     Settings {
         /// Of which room; none: of any.

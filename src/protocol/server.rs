@@ -115,6 +115,17 @@ pub enum ServerFrame<'a> {
         /// Who.
         user: &'a UserId,
     },
+    /// Whether someone is online.
+    Presence {
+        /// Who.
+        user: &'a UserId,
+        /// Absent where it cannot be told.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        online: Option<bool>,
+        /// When they were last seen, in ms since 1970, where they are not online and that is known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        last_seen: Option<u64>,
+    },
     /// Someone has come further in a room.
     Receipt {
         /// Where.

@@ -5,10 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
 use super::{ENTRY_TTL, Enlisted, Error, Registry, Renewed, ServerRow, Truth};
+use crate::clock::unix_ms;
 use crate::ids::{BootId, ServerId, UserId};
+
+/// Of how many users it is kept when they were last seen.
+const SEEN: usize = 100_000;
 
 /// A registry in memory. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -25,13 +30,21 @@ pub struct EmbeddedRegistry {
     lease: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     users: HashMap<UserId, Entry>,
+    seen: Cache<UserId, u64>,
     servers: HashMap<ServerId, Leased>,
     database: Option<String>,
     /// When entries that ended were last cleared away.
     swept: Option<Instant>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (users, servers) = (HashMap::new(), HashMap::new());
+        Self { users, seen: Cache::new(SEEN), servers, database: None, swept: None }
+    }
 }
 
 /// The servers that hold a session of one user.
@@ -75,6 +88,9 @@ impl State {
             _ => {}
         }
         others.retain(|id| id != own);
+        if truth.seen {
+            self.seen.insert(truth.user.clone(), unix_ms());
+        }
         if ids.is_empty() {
             self.users.remove(&truth.user);
         } else if truth.here {
@@ -121,6 +137,11 @@ impl Registry for EmbeddedRegistry {
     async fn locate(&self, users: &[UserId]) -> Result<Vec<Vec<ServerId>>, Error> {
         let (state, now) = (self.shared.state(), Instant::now());
         Ok(users.iter().map(|user| state.find(user, now).to_vec()).collect())
+    }
+
+    async fn last_seen(&self, users: &[UserId]) -> Result<Vec<Option<u64>>, Error> {
+        let state = self.shared.state();
+        Ok(users.iter().map(|user| state.seen.get(user).copied()).collect())
     }
 
     async fn enlist(&self, row: &ServerRow) -> Result<Enlisted, Error> {

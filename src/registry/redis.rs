@@ -3,6 +3,7 @@
 //! | key | what |
 //! |---|---|
 //! | `ws:user:server:<user>` | the ids of the servers that hold a session of this user, comma-separated; expires |
+//! | `ws:user:seen:<user>` | when they were last known to be connected, in ms since 1970; expires |
 //! | `ws:server:<server>` | a server's row: `boot`, `relay`, `state`, `version`; expires with the lease |
 //! | `ws:servers` | the ids of the servers, sorted by lease end in Redis time |
 //! | `ws:cluster` | the id of the database that belongs to this registry |
@@ -36,6 +37,7 @@ use self::fleet::{Fleet, Request};
 use self::node::Node;
 use self::scripts::{Lua, SCRIPTS};
 use super::{ENTRY_TTL, Enlisted, Error, Registry, Renewed, ServerRow, Truth};
+use crate::clock::unix_ms;
 use crate::ids::{BootId, ServerId, UserId};
 
 /// How many keys one `MGET` reads. Redis does nothing else meanwhile.
@@ -43,6 +45,9 @@ const KEYS_PER_MGET: usize = 512;
 
 /// How long after its end a lease stays in the list of servers, for people to see who was there.
 const DEAD_FOR: Duration = Duration::from_secs(60);
+
+/// How long it is kept when a user was last seen.
+const SEEN_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How the connections are to behave.
 #[derive(Debug, Clone)]
@@ -133,19 +138,43 @@ impl RedisRegistry {
         Request::new(&key, command)
     }
 
+    fn note_seen(user: &UserId) -> Request {
+        let key = keys::seen(user);
+        let mut command = redis::cmd("SET");
+        command.arg(&key).arg(unix_ms()).arg("PX").arg(millis(SEEN_TTL));
+        Request::new(&key, command)
+    }
+
     /// One `MGET` for many keys where one node has them all; else one `GET` each, which the fleet sends to each node
     /// in one pipeline.
-    fn reads(&self, users: &[UserId]) -> Vec<Request> {
+    fn reads(&self, users: &[UserId], key: impl Fn(&UserId) -> String) -> Vec<Request> {
         let at_once = if self.fleet.address.kind == Kind::Cluster { 1 } else { KEYS_PER_MGET };
         users
             .chunks(at_once)
             .map(|chunk| {
-                let keys: Vec<String> = chunk.iter().map(keys::user).collect();
+                let keys: Vec<String> = chunk.iter().map(&key).collect();
                 let mut command = redis::cmd(if at_once == 1 { "GET" } else { "MGET" });
                 command.arg(&keys);
                 Request::new(&keys[0], command)
             })
             .collect()
+    }
+
+    /// What is kept of each user under `key`, in order.
+    async fn read<T>(
+        &self,
+        users: &[UserId],
+        key: impl Fn(&UserId) -> String,
+        value: impl Fn(&Value) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let mut values = Vec::with_capacity(users.len());
+        for outcome in self.fleet.run(&self.reads(users, key)).await {
+            match outcome? {
+                Value::Array(replies) => values.extend(replies.iter().map(&value)),
+                reply => values.push(value(&reply)),
+            }
+        }
+        Ok(values)
     }
 
     /// A script that writes a row, after asking whose it is.
@@ -168,19 +197,20 @@ impl RedisRegistry {
 #[async_trait]
 impl Registry for RedisRegistry {
     async fn write(&self, truths: &[Truth]) -> Vec<Result<Vec<ServerId>, Error>> {
-        let requests: Vec<Request> = truths.iter().map(|truth| self.write_one(truth)).collect();
-        self.fleet.run(&requests).await.into_iter().map(|outcome| reply::ids(&outcome?)).collect()
+        let entries = truths.iter().map(|truth| self.write_one(truth));
+        // After the entries, and in the same round trip. Whether it got there is of no account.
+        let seen = truths.iter().filter(|truth| truth.seen).map(|truth| Self::note_seen(&truth.user));
+        let requests: Vec<Request> = entries.chain(seen).collect();
+        let outcomes = self.fleet.run(&requests).await;
+        outcomes.into_iter().take(truths.len()).map(|outcome| reply::ids(&outcome?)).collect()
     }
 
     async fn locate(&self, users: &[UserId]) -> Result<Vec<Vec<ServerId>>, Error> {
-        let mut places = Vec::with_capacity(users.len());
-        for outcome in self.fleet.run(&self.reads(users)).await {
-            match outcome? {
-                Value::Array(entries) => places.extend(entries.iter().map(reply::entry)),
-                entry => places.push(reply::entry(&entry)),
-            }
-        }
-        Ok(places)
+        self.read(users, keys::user, reply::entry).await
+    }
+
+    async fn last_seen(&self, users: &[UserId]) -> Result<Vec<Option<u64>>, Error> {
+        self.read(users, keys::seen, reply::number).await
     }
 
     async fn enlist(&self, row: &ServerRow) -> Result<Enlisted, Error> {

@@ -58,6 +58,7 @@ impl Router {
             ClientFrame::Members { room, after, limit } => {
                 self.list_members(user, cid, &room, after.as_ref(), limit).await.map(Some)
             }
+            ClientFrame::Presence(users) => self.watch(session, users).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Settings { room, muted } => {
                 self.settings(user, room.as_ref(), muted).await.map(|()| Some(ok(cid)))
             }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tracing::debug;
 
 use super::Router;
+use crate::cluster::Standing;
 use crate::ids::{RoomId, ServerId, UserId};
 use crate::wire;
 
@@ -16,7 +17,9 @@ const HEAL_USERS: usize = 500;
 pub enum Whereabouts {
     /// Connected, to these servers.
     Connected(Vec<ServerId>),
-    /// Connected to no server that is known. They were to one that is gone, or that is too new to be known.
+    /// They were connected to a server that is gone, and are nowhere else: for one lease at least.
+    Gone,
+    /// Connected to no server that is known. The one that is named was gone before this one came, or is new.
     Astray,
     /// Connected nowhere.
     Nowhere,
@@ -43,13 +46,16 @@ impl Router {
     /// What the registry's entry of a user comes to. Of its own users a server knows better.
     fn whereabouts_by(&self, user: &UserId, named: &[ServerId], certain: bool) -> Whereabouts {
         let parts = &self.0.parts;
-        let others = named.iter().filter(|server| **server != parts.own && !parts.cluster.is_gone(server));
+        let others: Vec<_> = named.iter().filter(|server| **server != parts.own).collect();
+        let is = |server: &ServerId, standing| parts.cluster.standing(server) == standing;
+        let there = others.iter().copied().filter(|server| is(server, Standing::There));
         let own = parts.sessions.holds(user).then_some(&parts.own);
-        let servers: Vec<_> = others.chain(own).cloned().collect();
+        let servers: Vec<_> = there.chain(own).cloned().collect();
         match servers.is_empty() {
             false => Whereabouts::Connected(servers),
             true if !certain => Whereabouts::Unknown,
-            true if named.iter().any(|server| *server != parts.own) => Whereabouts::Astray,
+            true if others.iter().any(|server| is(server, Standing::Unknown)) => Whereabouts::Astray,
+            true if !others.is_empty() => Whereabouts::Gone,
             true => Whereabouts::Nowhere,
         }
     }

@@ -35,6 +35,8 @@ pub(super) struct Dialect {
     pub(super) log_event: &'static str,
     /// The head and the start of the view for each room of some users. `$1` users.
     pub(super) heads: &'static str,
+    /// Which of some users are in a room with one. `$1` the one, `$2` users.
+    pub(super) sharing: &'static str,
     /// Moves positions of members on, and answers those that grew. `$1` a JSON array of objects with `room`, `user_id`,
     /// `delivered`, `read`.
     pub(super) advance_members: &'static str,
@@ -67,6 +69,8 @@ pub(super) const SQLITE: Dialect = Dialect {
         VALUES ($1, $2, $3, $4, CAST(unixepoch('subsec') * 1000 AS INTEGER), $5, $6) RETURNING at",
     heads: "SELECT m.user_id, m.room, r.head, m.since FROM members m JOIN rooms r ON r.id = m.room
         WHERE m.user_id IN (SELECT value FROM json_each($1))",
+    sharing: "SELECT DISTINCT o.user_id FROM members m JOIN members o ON o.room = m.room
+        WHERE m.user_id = $1 AND o.user_id IN (SELECT value FROM json_each($2))",
     advance_members: "UPDATE members SET delivered = max(members.delivered, held.delivered),
             read = max(members.read, held.read)
         FROM (
@@ -122,6 +126,8 @@ pub(super) const POSTGRES: Dialect = Dialect {
         VALUES ($1, $2, $3, $4, clock_ms(), $5, $6) RETURNING at",
     heads: "SELECT m.user_id, m.room, r.head, m.since FROM members m JOIN rooms r ON r.id = m.room
         WHERE m.user_id = ANY ($1)",
+    sharing: "SELECT DISTINCT o.user_id FROM members m JOIN members o ON o.room = m.room
+        WHERE m.user_id = $1 AND o.user_id = ANY ($2)",
     advance_members: "WITH held AS MATERIALIZED (
             SELECT m.room, m.user_id, CASE WHEN g.delivered <= r.head THEN g.delivered ELSE 0 END AS delivered,
                 CASE WHEN g.read <= r.head THEN g.read ELSE 0 END AS read

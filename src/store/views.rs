@@ -1,5 +1,7 @@
 //! What a member sees of their rooms, and who is in them.
 
+use std::collections::HashSet;
+
 use super::connection::{Arg, Db};
 use super::failure::Failure;
 use super::{Error, Head, MemberView, Membership, Refusal, RoomView, Store};
@@ -159,6 +161,17 @@ impl Store {
             }));
         }
         Ok(heads)
+    }
+
+    /// Those of `users` who are in a room with `user`.
+    ///
+    /// # Errors
+    /// Those of the database only.
+    pub async fn sharing(&self, user: &UserId, users: &[UserId]) -> Result<HashSet<UserId>, Error> {
+        let args = [Arg::Text(user.as_str()), Arg::Texts(users.iter().map(UserId::as_str).collect())];
+        let mut db = self.reader().await?;
+        let rows: Vec<(String,)> = db.all(db.dialect().sharing, &args).await?;
+        Ok(rows.into_iter().map(|(user,)| UserId::trusted(user)).collect())
     }
 
     /// The seq of a room's latest entry; none where there is no such room.

@@ -28,7 +28,7 @@ impl Absences {
     pub(super) fn note(&mut self, whereabouts: &HashMap<UserId, Whereabouts>, now: Instant) {
         for (user, place) in whereabouts {
             match place {
-                Whereabouts::Nowhere | Whereabouts::Astray => {
+                Whereabouts::Nowhere | Whereabouts::Gone | Whereabouts::Astray => {
                     self.0.entry(user.clone()).or_insert(Absence { since: now, seen: now }).seen = now;
                 }
                 Whereabouts::Connected(_) | Whereabouts::Unknown => _ = self.0.remove(user),
@@ -48,6 +48,8 @@ impl Absences {
             // The server they are on may be so new that this one does not know it yet.
             Some(Whereabouts::Astray) => ABSENT_FOR.max(rules.view_age),
             Some(Whereabouts::Nowhere) => ABSENT_FOR,
+            // They have been, for one lease at least.
+            Some(Whereabouts::Gone) => Duration::ZERO,
             _ => return false,
         };
         self.0.get(user).is_some_and(|absence| now.duration_since(absence.since) >= absent_for)

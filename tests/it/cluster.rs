@@ -10,6 +10,7 @@ mod lease;
 mod losses;
 mod membership;
 mod moving;
+mod presence;
 mod pushing;
 mod readiness;
 mod receipts;

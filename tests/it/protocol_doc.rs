@@ -42,6 +42,7 @@ kinds!(CLIENT_KINDS, client_kind(ClientFrame) {
     ClientFrame::Remove(..) => "remove",
     ClientFrame::Rooms { .. } => "rooms",
     ClientFrame::Members { .. } => "members",
+    ClientFrame::Presence(_) => "presence",
     ClientFrame::Settings { .. } => "settings",
     ClientFrame::DeviceToken(_) => "device_token",
     ClientFrame::Ping => "ping",
@@ -53,6 +54,7 @@ kinds!(SERVER_KINDS, server_kind(ServerFrame<'_>) {
     ServerFrame::Message(_) => "message",
     ServerFrame::Signal { .. } => "signal",
     ServerFrame::Typing { .. } => "typing",
+    ServerFrame::Presence { .. } => "presence",
     ServerFrame::Receipt { .. } => "receipt",
     ServerFrame::Room { .. } => "room",
     ServerFrame::Rooms { .. } => "rooms",
@@ -288,6 +290,7 @@ fn log_samples(ids: &Ids) -> Vec<(&'static str, Value)> {
         sample(&ServerFrame::Message(MessageView { from: &ids.alice, event: Some("joined"), users: &dave, ..joined })),
         sample(&ServerFrame::Signal { room: Some(room), from: &ids.bob, body: &pointer }),
         sample(&ServerFrame::Typing { room, user: &ids.bob }),
+        sample(&ServerFrame::Presence { user: &ids.bob, online: Some(false), last_seen: Some(1_767_225_600_000) }),
         sample(&ServerFrame::Receipt { room, user: &ids.bob, delivered: Some(44), read: None }),
         sample(&ServerFrame::Receipt { room, user: &ids.alice, delivered: Some(44), read: Some(43) }),
         sample(&ServerFrame::History {

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::super::{Code, MAX_BODY_BYTES, MAX_PAGE, Reject};
 use super::{ClientFrame, DeviceToken, Hello, HistoryFrom, Place, Provider, PushToken, Target};
-use crate::ids::{Cid, RoomId};
+use crate::ids::{Cid, RoomId, UserId};
 
 /// All fields that any type of frame reads.
 #[derive(Deserialize)]
@@ -99,6 +99,7 @@ impl Fields<'_> {
                 after: optional("after", self.after)?,
                 limit: self.limit(MAX_PAGE)?,
             },
+            "presence" => ClientFrame::Presence(self.watched()?),
             "settings" => ClientFrame::Settings {
                 room: optional("room", self.room)?,
                 muted: optional("muted", self.muted)?
@@ -177,6 +178,15 @@ impl Fields<'_> {
         let create = optional("create", self.create)?.unwrap_or(false);
         let room = if create { self.chosen_room()? } else { None };
         Ok(ClientFrame::Join { room: room.map_or_else(|| self.room(), Ok)?, create })
+    }
+
+    fn watched(&self) -> Result<Vec<UserId>, Reject> {
+        match required::<Vec<UserId>>("users", self.users)? {
+            users if users.len() > MAX_PAGE as usize => {
+                Err(Reject::field("users", format!("has {} ids, at most {MAX_PAGE} are taken", users.len())))
+            }
+            users => Ok(users),
+        }
     }
 
     fn device_token(&self) -> Result<DeviceToken, Reject> {

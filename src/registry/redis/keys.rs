@@ -11,11 +11,21 @@ pub(super) const CLUSTER: &str = "ws:cluster";
 /// How many slots Redis Cluster has.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// A user's entry. `{` and `}` would choose the slot of the key, and so the node that carries the load of it; they are
-/// percent-encoded, and `%` with them, so that two users never share a key.
+/// When a user was last seen. The key of the entry with another beginning.
+pub(super) fn seen(id: &UserId) -> String {
+    named("ws:user:seen:", id)
+}
+
+/// A user's entry.
 pub(super) fn user(id: &UserId) -> String {
-    let mut key = String::with_capacity("ws:user:server:".len() + id.as_str().len());
-    key.push_str("ws:user:server:");
+    named("ws:user:server:", id)
+}
+
+/// A user's key. `{` and `}` would choose the slot of the key, and so the node that carries the load of it; they are
+/// percent-encoded, and `%` with them, so that two users never share a key.
+fn named(beginning: &str, id: &UserId) -> String {
+    let mut key = String::with_capacity(beginning.len() + id.as_str().len());
+    key.push_str(beginning);
     for char in id.as_str().chars() {
         match char {
             '{' => key.push_str("%7B"),

@@ -26,6 +26,11 @@ pub(super) fn entry(value: &Value) -> Vec<ServerId> {
     text.split(',').filter_map(|id| id.parse().ok()).collect()
 }
 
+/// A number; none where there is nothing, or something else.
+pub(super) fn number(value: &Value) -> Option<u64> {
+    read(value).ok()
+}
+
 /// The answer of `enlist.lua`.
 pub(super) fn enlisted(value: &Value) -> Result<Enlisted, Error> {
     if matches!(value, Value::Array(items) if items.is_empty()) {

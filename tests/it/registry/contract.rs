@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use minichat::ids::BootId;
-use minichat::registry::{Enlisted, Renewed, ServerRow};
+use minichat::registry::{Enlisted, Renewed, ServerRow, Truth};
 
 use super::{Backend, LONG, SHORT, find, gone, here, id, row, texts, user, write};
 use crate::support::wait::eventually;
@@ -21,6 +21,7 @@ pub(super) async fn all(fresh: impl Fn() -> Backend) {
     odd_user_ids_change_their_own_entry_only(&fresh()).await;
     a_batch_is_answered_in_order(&fresh()).await;
     many_users_are_located_in_order(&fresh()).await;
+    when_users_were_last_seen_is_kept_after_they_leave(&fresh()).await;
     servers_that_write_at_once_each_have_the_last_word_on_themselves(&fresh()).await;
     a_held_id_is_refused_until_its_lease_ends(&fresh()).await;
     an_id_is_given_to_its_own_run_again(&fresh()).await;
@@ -43,6 +44,21 @@ async fn a_server_writes_its_own_id_only(backend: &Backend) {
     assert_eq!(find(&*one, "alice").await, ["local2"]);
     assert_eq!(write(&*two, gone("alice")).await, [""; 0]);
     assert_eq!(find(&*one, "alice").await, [""; 0]);
+}
+
+async fn when_users_were_last_seen_is_kept_after_they_leave(backend: &Backend) {
+    let one = backend.server("local1", LONG).await;
+    let seen = async |name: &str| one.last_seen(&[user("nobody"), user(name)]).await.unwrap();
+    let began = minichat::clock::unix_ms();
+    assert_eq!(seen("{alice}").await, [None, None]);
+    write(&*one, here("{alice}")).await;
+    let [None, Some(came)] = seen("{alice}").await[..] else { panic!("not seen") };
+    write(&*one, gone("{alice}")).await;
+    let [None, Some(left)] = seen("{alice}").await[..] else { panic!("forgotten") };
+    assert!(began <= came && came <= left && left <= minichat::clock::unix_ms());
+    // Someone who was not here, and of whom another server was told otherwise.
+    write(&*one, Truth { seen: false, ..gone("bob") }).await;
+    assert_eq!(seen("bob").await, [None, None]);
 }
 
 async fn a_late_release_spares_another_server(backend: &Backend) {
