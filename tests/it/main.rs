@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the bans are for the server")]
 
 mod auth;
+mod chaos;
 mod cluster;
 mod config;
 mod peers;

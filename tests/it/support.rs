@@ -4,6 +4,7 @@
 pub(crate) mod checker;
 pub(crate) mod client;
 pub(crate) mod cluster;
+pub(crate) mod crowd;
 pub(crate) mod google;
 pub(crate) mod postgres;
 pub(crate) mod proxy;

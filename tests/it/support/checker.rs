@@ -1,29 +1,46 @@
-//! Compares what clients lived through with what is stored and what the registry says.
+//! Compares what clients lived through with what is stored, what the registry says and what was pushed.
+
+mod life;
+mod planted;
+mod positions;
+mod pushes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::Value;
-
-/// What one client lived through, over all its connections.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Life {
-    pub(crate) user: String,
-    /// The seqs that came of each room, in the order in which they came.
-    seen: BTreeMap<String, Vec<u64>>,
-    /// What it sent and has no answer to: by cid.
-    unanswered: BTreeMap<String, Value>,
-    /// By cid, where `sent` said that it is stored.
-    answered: BTreeMap<String, (String, u64)>,
-    /// What answers were that did not fit.
-    wrong: Vec<String>,
-}
+pub(crate) use life::{Counts, Life};
+pub(crate) use positions::Watch;
+pub(crate) use pushes::Pushes;
 
 /// One entry of the log, as the database has it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Stored {
     pub(crate) room: String,
     pub(crate) seq: u64,
+    pub(crate) id: String,
+    pub(crate) sender: String,
     pub(crate) cid: Option<String>,
+    /// What happened, for a membership change, and to whom.
+    pub(crate) event: Option<String>,
+    pub(crate) users: Vec<String>,
+}
+
+/// One room of one user.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Member {
+    pub(crate) user: String,
+    pub(crate) room: String,
+    pub(crate) since: u64,
+    pub(crate) delivered: u64,
+    pub(crate) read: u64,
+}
+
+/// A push that the database still has.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptPush {
+    pub(crate) user: String,
+    pub(crate) message: String,
+    /// It was given up.
+    pub(crate) dead: bool,
 }
 
 /// All that is stored.
@@ -31,102 +48,122 @@ pub(crate) struct Stored {
 pub(crate) struct Log {
     /// By room and seq.
     pub(crate) entries: Vec<Stored>,
-    /// Each room of each user.
-    pub(crate) members: Vec<(String, String)>,
+    pub(crate) members: Vec<Member>,
+    pub(crate) pushes: Vec<KeptPush>,
 }
 
-impl Life {
-    pub(crate) fn of(user: &str) -> Self {
-        Self { user: user.to_owned(), ..Self::default() }
-    }
+/// Who wants no pushes: of one room, or of none at all.
+pub(crate) type Muted = BTreeSet<(String, Option<String>)>;
 
-    /// Notes a `send` frame before it goes out.
-    pub(crate) fn sends(&mut self, frame: &Value) {
-        self.unanswered.insert(text(frame, "cid"), frame.clone());
-    }
+/// The servers of each user.
+pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
 
-    /// What is to be sent again on the next connection.
-    pub(crate) fn to_repeat(&self) -> Vec<Value> {
-        self.unanswered.values().cloned().collect()
-    }
+/// All that a run leaves to be judged.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Evidence {
+    /// One for each device.
+    pub(crate) lives: Vec<Life>,
+    /// Users who have left for good: they need not have seen the end.
+    pub(crate) left: BTreeSet<String>,
+    pub(crate) log: Log,
+    /// Where the clients are, by what they were told.
+    pub(crate) places: Places,
+    /// Where they are by the registry.
+    pub(crate) registry: Places,
+    /// The registry may name servers besides the right ones: some were killed.
+    pub(crate) killed: bool,
+    pub(crate) muted: Muted,
+    /// What was pushed, where there is a target.
+    pub(crate) pushes: Option<Pushes>,
+}
 
-    /// Whether all that it sent is answered.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.unanswered.is_empty()
-    }
-
-    /// Notes a frame that came.
-    pub(crate) fn hears(&mut self, frame: &Value) {
-        match frame["type"].as_str() {
-            Some("message") => self.sees(&text(frame, "room"), number(frame)),
-            Some("sent") => self.is_told(frame),
-            // Nothing is known of a send that was refused: it is repeated on the next connection.
-            Some("error") if matches!(frame["code"].as_str(), Some("unavailable" | "busy")) => {}
-            Some("error") => self.wrong.push(frame.to_string()),
-            _ => {}
-        }
-    }
-
-    /// The last seq of each room: the cursors of the next connection.
-    pub(crate) fn cursors(&self) -> HashMap<String, u64> {
-        self.seen.iter().filter_map(|(room, seqs)| Some((room.clone(), *seqs.last()?))).collect()
-    }
-
-    /// How far it is in a room.
-    pub(crate) fn last(&self, room: &str) -> u64 {
-        self.seen.get(room).and_then(|seqs| seqs.last().copied()).unwrap_or(0)
-    }
-
-    /// How many entries it has seen.
-    pub(crate) fn count(&self) -> usize {
-        self.seen.values().map(Vec::len).sum()
-    }
-
-    fn sees(&mut self, room: &str, seq: u64) {
-        self.seen.entry(room.to_owned()).or_default().push(seq);
-    }
-
-    /// `sent` stands in the message's place; the answer to a repeat comes after it.
-    fn is_told(&mut self, frame: &Value) {
-        let (cid, room, seq) = (text(frame, "cid"), text(frame, "room"), number(frame));
-        if self.unanswered.remove(&cid).is_none() && self.answered.get(&cid) != Some(&(room.clone(), seq)) {
-            self.wrong.push(format!("an answer to nothing: {frame}"));
-        }
-        if !self.seen.get(&room).is_some_and(|seqs| seqs.contains(&seq)) {
-            self.sees(&room, seq);
-        }
-        self.answered.insert(cid, (room, seq));
+impl Log {
+    /// The entries that are messages.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = &Stored> {
+        self.entries.iter().filter(|entry| entry.event.is_none())
     }
 }
 
-/// All that is wrong; empty where all is well. Those in `left` need not have seen the end.
-pub(crate) fn faults(lives: &[Life], left: &BTreeSet<String>, log: &Log) -> Vec<String> {
-    let mut faults = Vec::new();
-    let heads = heads(log, &mut faults);
-    let cids: HashMap<_, _> = log
-        .entries
-        .iter()
-        .filter_map(|entry| Some((entry.cid.as_deref()?, (entry.room.as_str(), entry.seq))))
-        .collect();
-    for life in lives {
-        faults.extend(life.wrong.iter().map(|wrong| format!("{}: {wrong}", life.user)));
-        for (cid, (room, seq)) in &life.answered {
-            if cids.get(cid.as_str()) != Some(&(room.as_str(), *seq)) {
-                faults.push(format!("{}: {cid} was answered as {room}/{seq} and is not stored so", life.user));
+impl Evidence {
+    /// All that is wrong; empty where all is well.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults: Vec<_> = self.lives.iter().flat_map(Life::wrong).collect();
+        let heads = heads(&self.log, &mut faults);
+        faults.extend(self.unstored());
+        faults.extend(self.unheard(&heads));
+        faults.extend(self.unanswered());
+        faults.extend(self.misplaced());
+        faults.extend(positions::faults(&self.lives, &self.left, &self.log));
+        if let Some(pushes) = &self.pushes {
+            faults.extend(pushes::faults(&self.log, &self.muted, pushes));
+        }
+        faults
+    }
+
+    /// What was answered and is not there, or elsewhere.
+    fn unstored(&self) -> impl Iterator<Item = String> {
+        let named = |entry: &'_ Stored| entry.cid.clone().map(|cid| (cid, (entry.room.clone(), entry.seq)));
+        let stored: HashMap<_, _> = self.log.entries.iter().filter_map(named).collect();
+        self.lives.iter().flat_map(move |life| {
+            let stored = &stored;
+            let wrong = life.answers().filter(|(cid, room, seq)| {
+                stored
+                    .get(*cid)
+                    .is_none_or(|(stored_room, stored_seq)| (stored_room.as_str(), stored_seq) != (*room, seq))
+            });
+            let say =
+                |(cid, room, seq)| format!("{}: {cid} was answered as {room}/{seq} and is not stored so", life.name());
+            wrong.map(say).collect::<Vec<_>>()
+        })
+    }
+
+    /// Rooms that were not heard from their beginning, or not to their end. What one device has acknowledged, another
+    /// that has nothing of the room need not hear.
+    fn unheard(&self, heads: &HashMap<&str, u64>) -> Vec<String> {
+        let mut faults = Vec::new();
+        for member in self.log.members.iter().filter(|member| !self.left.contains(&member.user)) {
+            let head = heads.get(member.room.as_str()).copied().unwrap_or(0);
+            for life in self.lives.iter().filter(|life| life.user == member.user && life.last(&member.room) != head) {
+                let (name, last) = (life.name(), life.last(&member.room));
+                if life.knows(&member.room) || self.acknowledged(life, &member.room) < head {
+                    faults.push(format!("{name}: {} ends at {head}, and it was heard up to {last}", member.room));
+                }
             }
         }
-        faults.extend(life.seen.iter().filter_map(|(room, seqs)| disorder(&life.user, room, seqs)));
-    }
-    let by_user: HashMap<_, _> = lives.iter().map(|life| (life.user.as_str(), life)).collect();
-    for (user, room) in log.members.iter().filter(|(user, _)| !left.contains(user)) {
-        let (Some(life), head) = (by_user.get(user.as_str()), heads.get(room.as_str()).copied().unwrap_or(0)) else {
-            continue;
-        };
-        if life.last(room) != head {
-            faults.push(format!("{user}: {room} ends at {head}, and it was heard up to {}", life.last(room)));
+        for life in &self.lives {
+            let early = life.began().filter(|(room, seq)| self.acknowledged(life, room) + 1 < *seq);
+            faults.extend(early.map(|(room, seq)| format!("{}: {room} was heard from {seq} on", life.name())));
         }
+        faults
     }
-    faults
+
+    /// How far the other devices of a user have acknowledged a room.
+    fn acknowledged(&self, of: &Life, room: &str) -> u64 {
+        let others = self.lives.iter().filter(|life| life.user == of.user && life.device != of.device);
+        others.map(|life| life.said(room).0).max().unwrap_or(0)
+    }
+
+    fn unanswered(&self) -> impl Iterator<Item = String> {
+        let waits = |life: &&Life| !life.is_answered() && !self.left.contains(&life.user);
+        let say = |life: &Life| format!("{} waits for {} answers", life.name(), life.to_repeat().len());
+        self.lives.iter().filter(waits).map(say)
+    }
+
+    /// Where the registry is wrong: it must name exactly the servers of each user, and nobody else.
+    fn misplaced(&self) -> Vec<String> {
+        let users: BTreeSet<_> = self.places.keys().chain(self.registry.keys()).collect();
+        let nowhere = BTreeSet::new();
+        let mut faults = Vec::new();
+        for user in users {
+            let truth = self.places.get(user).unwrap_or(&nowhere);
+            let registry = self.registry.get(user).unwrap_or(&nowhere);
+            let right = if self.killed { truth.is_subset(registry) } else { truth == registry };
+            if !right {
+                faults.push(format!("{user} is on {truth:?}; the registry says {registry:?}"));
+            }
+        }
+        faults
+    }
 }
 
 /// The heads of all rooms; a room must be contiguous from 1.
@@ -140,98 +177,4 @@ fn heads<'a>(log: &'a Log, faults: &mut Vec<String>) -> HashMap<&'a str, u64> {
         *head = entry.seq;
     }
     heads
-}
-
-/// What is wrong with the order in which a room was heard from its beginning.
-fn disorder(user: &str, room: &str, seqs: &[u64]) -> Option<String> {
-    let index = seqs.iter().enumerate().find(|(index, seq)| **seq != *index as u64 + 1)?.0;
-    let around = &seqs[index.saturating_sub(3)..seqs.len().min(index + 4)];
-    let kind = match seqs[..index].contains(&seqs[index]) {
-        true => "twice",
-        false => "out of order",
-    };
-    Some(format!("{user}: {room} was heard {kind}: ... {around:?} ..."))
-}
-
-/// Where the registry is wrong: it must name exactly the server of each user, and nobody else.
-pub(crate) fn misplaced(truth: &BTreeMap<String, String>, registry: &BTreeMap<String, String>) -> Vec<String> {
-    let users: BTreeSet<_> = truth.keys().chain(registry.keys()).collect();
-    let differs = |user: &&&String| truth.get(**user) != registry.get(**user);
-    let say = |user: &String| format!("{user} is on {:?}; the registry says {:?}", truth.get(user), registry.get(user));
-    users.iter().filter(differs).map(|user| say(user)).collect()
-}
-
-fn text(frame: &Value, field: &str) -> String {
-    frame[field].as_str().unwrap_or_else(|| panic!("no {field}: {frame}")).to_owned()
-}
-
-fn number(frame: &Value) -> u64 {
-    frame["seq"].as_u64().unwrap_or_else(|| panic!("no seq: {frame}"))
-}
-
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn message(seq: u64) -> Value {
-        json!({"type": "message", "room": "r", "seq": seq})
-    }
-
-    fn log() -> Log {
-        let entry = |seq: u64| Stored { room: "r".into(), seq, cid: (seq > 1).then(|| format!("c{seq}")) };
-        Log { entries: (1..=4).map(entry).collect(), members: vec![("a".into(), "r".into())] }
-    }
-
-    fn judged(seqs: &[u64]) -> Vec<String> {
-        let mut life = Life::of("a");
-        seqs.iter().for_each(|seq| life.hears(&message(*seq)));
-        faults(&[life], &BTreeSet::new(), &log())
-    }
-
-    #[test]
-    fn the_checker_is_content_with_what_is_right() {
-        let mut life = Life::of("a");
-        life.sends(&json!({"type": "send", "cid": "c3"}));
-        life.hears(&message(1));
-        life.hears(&message(2));
-        life.hears(&json!({"type": "sent", "cid": "c3", "room": "r", "seq": 3}));
-        life.hears(&message(4));
-        life.hears(&json!({"type": "sent", "cid": "c3", "room": "r", "seq": 3}));
-        assert!(life.is_answered());
-        assert_eq!(faults(&[life], &BTreeSet::new(), &log()), [""; 0]);
-        let place: BTreeMap<_, _> = [("a".to_owned(), "local1".to_owned())].into();
-        assert_eq!(misplaced(&place, &place), [""; 0]);
-    }
-
-    #[test]
-    fn the_checker_finds_what_was_lost_doubled_or_reordered() {
-        for wrong in [&[1, 2, 4][..], &[1, 2, 3], &[1, 2, 2, 3, 4], &[1, 3, 2, 4], &[2, 3, 4], &[]] {
-            assert!(!judged(wrong).is_empty(), "{wrong:?}");
-        }
-        assert!(judged(&[1, 2, 2, 3, 4])[0].contains("twice"));
-        assert!(judged(&[1, 3, 2, 4])[0].contains("out of order"));
-    }
-
-    #[test]
-    fn the_checker_finds_an_answer_without_a_stored_message_and_a_log_with_a_hole() {
-        let mut life = Life::of("a");
-        (1..=4).for_each(|seq| life.hears(&message(seq)));
-        life.sends(&json!({"type": "send", "cid": "c9"}));
-        life.hears(&json!({"type": "sent", "cid": "c9", "room": "r", "seq": 4}));
-        assert!(faults(&[life], &BTreeSet::new(), &log())[0].contains("not stored"));
-        let mut holed = log();
-        holed.entries.remove(1);
-        assert!(faults(&[], &BTreeSet::new(), &holed)[0].contains("from 1 to 3"));
-    }
-
-    #[test]
-    fn the_checker_finds_who_is_not_registered_or_still_is_or_elsewhere() {
-        let places = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(user, server)| ((*user).to_owned(), (*server).to_owned())).collect::<BTreeMap<_, _>>()
-        };
-        let truth = places(&[("a", "local1"), ("b", "local2")]);
-        assert_eq!(misplaced(&truth, &places(&[("b", "local2")])).len(), 1);
-        assert_eq!(misplaced(&truth, &places(&[("a", "local1"), ("b", "local1,local2"), ("c", "local1")])).len(), 2);
-    }
 }

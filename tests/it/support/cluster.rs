@@ -55,7 +55,10 @@ pub(crate) struct Links {
     pub(crate) redis: Proxy,
     /// From it to the database.
     pub(crate) database: Proxy,
+    /// From some of its clients to it.
+    pub(crate) clients: Proxy,
     relay_listen: SocketAddr,
+    listen: SocketAddr,
 }
 
 impl Cluster {
@@ -103,6 +106,11 @@ impl Cluster {
         &self.links[number - 1]
     }
 
+    /// Where clients reach a server by a road that can be cut, in a cluster that is `proxied`.
+    pub(crate) fn client_road(&self, number: usize) -> Option<SocketAddr> {
+        self.links.get(number - 1).map(|links| links.clients.addr())
+    }
+
     /// The flags that a server of this cluster has.
     pub(crate) fn flags(&self, number: usize) -> Vec<String> {
         let Some(links) = self.links.get(number - 1) else {
@@ -113,6 +121,7 @@ impl Cluster {
         let database = through(&self.database, links.database.addr());
         let mut flags = self.flags_with(number, &redis, &database, format!("--relay-listen={}", links.relay_listen));
         flags.push(format!("--relay-advertise={}", links.relay.addr()));
+        flags.push(format!("--listen={}", links.listen));
         flags
     }
 
@@ -144,6 +153,11 @@ impl Cluster {
         let server = self.servers.remove(number - 1).restart().await;
         self.servers.insert(number - 1, server);
         self.until_connected().await;
+    }
+
+    /// Puts a server that was started elsewhere in the place of one that was killed.
+    pub(crate) fn replace(&mut self, number: usize, server: Server) {
+        self.servers[number - 1] = server;
     }
 
     /// Waits until each server that runs has its stream to each other one, of the run that is there now.
@@ -199,12 +213,15 @@ impl Cluster {
     }
 
     async fn link(&self) -> Links {
-        let relay_listen = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let fixed = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let (relay_listen, listen) = (fixed(), fixed());
         Links {
             relay: Proxy::to(relay_listen).await,
             redis: Proxy::to(self.redis.addr()).await,
             database: Proxy::to(address_of(&self.database)).await,
+            clients: Proxy::to(listen).await,
             relay_listen,
+            listen,
         }
     }
 }

@@ -97,7 +97,22 @@ impl Postgres {
 
     /// Ends it, if it runs, as an operator in a hurry would, and starts it again at the same place.
     pub(crate) fn restart(&self) {
+        self.stop_fast();
+        self.start_again();
+    }
+
+    /// Ends it as an operator in a hurry would: what is under way is undone.
+    pub(crate) fn stop_fast(&self) {
         self.stop("INT");
+    }
+
+    /// Ends it without its cleaning up, so that it has to recover.
+    pub(crate) fn stop_immediately(&self) {
+        self.stop("QUIT");
+    }
+
+    /// Starts it again at the same place.
+    pub(crate) fn start_again(&self) {
         self.run();
     }
 

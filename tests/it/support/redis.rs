@@ -137,8 +137,20 @@ impl Redis {
         end(&mut self.child);
     }
 
+    /// Has it write down what is in it; a later [`start_again`](Self::start_again) begins with that.
+    pub(crate) fn save(&self) {
+        assert_eq!(self.cli(&["SAVE"]), "OK");
+    }
+
     /// Starts it again at the same address, with nothing in it.
     pub(crate) fn restart_empty(&mut self) {
+        // There is a file only where it was asked to save.
+        let _ = std::fs::remove_file(self.home.path().join("dump.rdb"));
+        self.start_again();
+    }
+
+    /// Starts it again at the same address, with what it had when it saved last.
+    pub(crate) fn start_again(&mut self) {
         self.kill();
         for _ in 0..TRIES {
             self.spawn_again();
