@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""Measures whole servers: starts them with a real Redis and PostgreSQL, puts load on them, notes what it cost.
+
+  cargo build --release --bin minichat --example load --example broadcast
+  benches/measure.py --out performance.jsonl                    all scenarios, five times each
+  benches/measure.py --scenario signal --servers 1,2 --repeat 1 --seconds 2
+  benches/measure.py --system before=minichat:/tmp/minichat-before --system after=minichat:target/release/minichat
+
+What is compared runs in turns, A B A B, so that what else happens on the machine meets both alike. Every run has fresh
+servers, an empty Redis and an empty database. Each line of the file is one counted span of one run; the medians are
+shown at the end. Needs redis-server, and PostgreSQL where a scenario says so.
+"""
+
+import argparse
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+JWT_SECRET = "a secret of measurements, long enough"
+CLUSTER_SECRET = "a-secret-of-measurements"
+START_LIMIT = 60.0
+
+# name: (numbers of servers, store, who can do it, arguments of the generator)
+# store: cluster = Redis and PostgreSQL, sqlite = one server on its own
+BOTH, OURS = ("minichat", "broadcast"), ("minichat",)
+SCENARIOS = {
+    # under load: a closed loop
+    "signal": ((1, 2, 4, 8), "cluster", BOTH, "direct --pairs 200 --window 16"),
+    "signal-local": ((1,), "sqlite", OURS, "direct --pairs 200 --window 16 --place same"),
+    "send": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --window 16"),
+    "send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 200 --window 16 --place same"),
+    "room-20": ((4,), "cluster", BOTH, "rooms --rooms 20 --room-size 20 --window 4"),
+    "room-100": ((4,), "cluster", BOTH, "rooms --rooms 10 --room-size 100 --window 2"),
+    "room-20-send": ((4,), "cluster", OURS, "rooms --kind send --rooms 20 --room-size 20 --window 4"),
+    # at a fixed rate: an open loop
+    "signal-1000": ((1, 2, 4, 8), "cluster", BOTH, "direct --pairs 200 --rate 1000"),
+    "send-1000": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --rate 1000"),
+    # alone on idle servers
+    "lone-send": ((2,), "cluster", OURS, "direct --kind send --pairs 1 --rate 20"),
+    "lone-send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 1 --rate 20 --place same"),
+    # connections
+    "idle": ((2,), "cluster", BOTH, "idle --connections 10000 --connect-rate 1000"),
+    "connect": ((2, 8), "cluster", OURS, "idle --connections 5000 --connect-rate 500 --rooms-each 10 --cursors"),
+    "storm": ((2,), "cluster", OURS, "storm --connections 10000 --connect-rate 1000 --rooms-each 10 --cursors --pairs 100 "
+              "--rate 500"),
+    "stopped": ((3,), "cluster", OURS, "stopped --pairs 200 --rate 500"),
+    "burst": ((2,), "cluster", OURS, "burst --pairs 200 --rate 500 --room-size 100 --burst 2000"),
+    "slow": ((2,), "cluster", OURS, "slow --rooms 10 --room-size 20 --slow 2 --rate 1000 --payload 2048"),
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(what, is_so, process=None):
+    deadline = time.monotonic() + START_LIMIT
+    while not is_so():
+        if process is not None and process.poll() is not None:
+            sys.exit(f"{what}: the process has ended")
+        if time.monotonic() > deadline:
+            sys.exit(f"{what}: not in time")
+        time.sleep(0.05)
+
+
+def answers(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def is_ready(admin):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=2) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+class Process:
+    """A child with its output in a file, ended at the end of the block."""
+
+    def __init__(self, command, log, **options):
+        self.log = pathlib.Path(log)
+        with open(log, "wb") as output:
+            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, **options)
+        self.pid = self.child.pid
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT)
+            try:
+                self.child.wait(15)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+
+    def text(self):
+        return self.log.read_text(errors="replace")
+
+
+class Redis(Process):
+    def __init__(self, directory):
+        if shutil.which("redis-server") is None:
+            sys.exit("redis-server is missing: install it (on Debian: apt-get install redis-server)")
+        self.port = free_port()
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
+        super().__init__(command, f"{directory}/redis.log")
+        until("Redis", lambda: answers(self.port), self.child)
+
+    def empty(self):
+        subprocess.run(["redis-cli", "-p", str(self.port), "FLUSHALL"], check=True, stdout=subprocess.DEVNULL)
+
+
+class Postgres(Process):
+    """A PostgreSQL with its default durability: what is committed is on the disk."""
+
+    def __init__(self, directory):
+        places = os.environ["PATH"].split(":") + sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
+        found = [place for place in places if all(os.path.exists(f"{place}/{tool}") for tool in ("initdb", "postgres"))]
+        if not found:
+            sys.exit("PostgreSQL is missing: install it (on Debian: apt-get install postgresql)")
+        self.port, self.count = free_port(), 0
+        data, as_user = f"{directory}/postgres", []
+        os.mkdir(data)
+        if os.geteuid() == 0:
+            os.chmod(directory, 0o755)
+            shutil.chown(data, "postgres", "postgres")
+            as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
+        setup = [f"{found[0]}/initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-D", data]
+        subprocess.run(as_user + setup, check=True, stdout=subprocess.DEVNULL, cwd="/")
+        command = [f"{found[0]}/postgres", "-D", data, "-k", data, "-p", str(self.port), "-c", "max_connections=200"]
+        super().__init__(as_user + command, f"{directory}/postgres.log", cwd="/")
+        until("PostgreSQL", lambda: "ready to accept connections" in self.text(), self.child)
+
+    def fresh_database(self):
+        self.count += 1
+        name = f"run_{self.count}"
+        psql = ["psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q", "-c", f"CREATE DATABASE {name}"]
+        subprocess.run(psql, check=True)
+        return f"postgres://postgres@127.0.0.1:{self.port}/{name}"
+
+
+class Servers:
+    """Some servers of one kind, for one run."""
+
+    def __init__(self, kind, binary, count, store, redis, postgres):
+        self.kind, self.binary, self.count, self.store = kind, binary, count, store
+        self.redis, self.postgres = redis, postgres
+        self.processes, self.public, self.admin = [], [], []
+
+    def __enter__(self):
+        self.home = tempfile.TemporaryDirectory(prefix="minichat-measure-")
+        database = self.postgres.fresh_database() if self.kind == "minichat" and self.store == "cluster" else None
+        if self.redis:
+            self.redis.empty()
+        for number in range(1, self.count + 1):
+            self.start(number, database)
+        if self.kind == "minichat":
+            until("the servers", lambda: all(map(is_ready, self.admin)), self.processes[-1].child)
+            until("the streams between the servers", self.is_connected, self.processes[-1].child)
+        return self
+
+    def start(self, number, database):
+        port, admin = free_port(), free_port()
+        self.public.append(f"127.0.0.1:{port}")
+        command = [self.binary, f"--listen=127.0.0.1:{port}"]
+        redis = f"--redis=redis://127.0.0.1:{self.redis.port}" if self.redis else None
+        if self.kind == "broadcast":
+            command.append(redis)
+        else:
+            self.admin.append(admin)
+            command += [f"--admin-listen=127.0.0.1:{admin}", f"--jwt-secret={JWT_SECRET}", f"--server-id=local{number}"]
+            if self.store == "cluster":
+                command += [redis, f"--database={database}", f"--cluster-secret={CLUSTER_SECRET}"]
+                command += [f"--relay-listen=127.0.0.1:{free_port()}"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MINICHAT_")}
+        self.processes.append(Process(command, f"{self.home.name}/{number}.log", cwd=self.home.name, env=environment))
+        until(f"server {number}", lambda: answers(port), self.processes[-1].child)
+
+    def is_connected(self):
+        return all(process.text().count("Connected to a peer") >= self.count - 1 for process in self.processes)
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.__exit__()
+        self.home.cleanup()
+
+    def load(self, arguments, generator, seconds, warm_up, out, tags):
+        command = [generator, *arguments.split(), f"--seconds={seconds}", f"--warm-up={warm_up}"]
+        command += [f"--server={server}" for server in self.public] + [f"--admin={port_of(admin)}" for admin in self.admin]
+        if self.kind == "minichat":
+            command += [f"--jwt-secret={JWT_SECRET}"]
+        if arguments.startswith("stopped"):
+            # It shows no metrics while it is stopped.
+            command = [word for word in command if word != f"--admin={port_of(self.admin[-1])}"]
+            command.append(f"--stop={self.processes[-1].pid}")
+        named = [(f"server{number}", process) for number, process in enumerate(self.processes, 1)]
+        if self.redis:
+            named.append(("redis", self.redis))
+        if self.postgres and self.kind == "minichat":
+            named.append(("postgres", self.postgres))
+        command += [f"--pid={name}={process.pid}" for name, process in named]
+        command += [f"--tag={name}={value}" for name, value in tags.items()] + [f"--json={out}"]
+        return subprocess.run(command).returncode
+
+
+def port_of(admin):
+    return f"127.0.0.1:{admin}"
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="performance.jsonl", help="file to which the lines are appended")
+    parser.add_argument("--scenario", action="append", help="one of: " + ", ".join(SCENARIOS) + "; repeated; default all")
+    parser.add_argument("--servers", help="numbers of servers, such as 1,2,4,8; default those of the scenario")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--warm-up", type=float, default=3)
+    parser.add_argument("--load", default=str(ROOT / "target/release/examples/load"), help="the generator")
+    parser.add_argument("--load-args", default="", help="more arguments for it, such as '--threads 2'")
+    parser.add_argument("--system", action="append", metavar="NAME=KIND:BINARY", help="what is compared; KIND is minichat "
+                        "or broadcast; repeated; default both of target/release")
+    arguments = parser.parse_args()
+    release = ROOT / "target/release"
+    defaults = [f"minichat=minichat:{release}/minichat", f"broadcast=broadcast:{release}/examples/broadcast"]
+    arguments.system = [re.fullmatch(r"(\w+)=(minichat|broadcast):(.+)", text) or sys.exit(f"not understood: {text}")
+                        for text in arguments.system or defaults]
+    arguments.system = [match.groups() for match in arguments.system]
+    for binary in [arguments.load] + [binary for _, _, binary in arguments.system]:
+        if not os.access(binary, os.X_OK):
+            sys.exit(f"{binary} is missing: cargo build --release --bin minichat --example load --example broadcast")
+    for name in arguments.scenario or []:
+        if name not in SCENARIOS:
+            sys.exit(f"there is no scenario {name}")
+    return arguments
+
+
+def runs(arguments):
+    """All runs, in turns: scenario, number of servers, round, system."""
+    for name in arguments.scenario or SCENARIOS:
+        counts, store, kinds, load = SCENARIOS[name]
+        if arguments.servers and store == "cluster":
+            counts = [int(count) for count in arguments.servers.split(",")]
+        for count in counts:
+            for turn in range(1, arguments.repeat + 1):
+                for system, kind, binary in arguments.system:
+                    if kind in kinds:
+                        yield name, store, load, count, turn, system, kind, os.path.abspath(binary)
+
+
+def medians(lines):
+    """Shows the median of each number that matters, by what was run."""
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["measured"], line["servers"], line["system"], line["span"]), []).append(line)
+    print(f"\n{'scenario':16} {'n':>2} {'system':10} {'span':8} {'runs':>4} {'per s':>9} {'CPU us per':>10} "
+          f"{'p50 ms':>8} {'p99 ms':>8} {'look-ups':>8} {'bytes per':>9} {'lost':>5}")
+    for (name, count, system, span), group in groups.items():
+        def median(pick):
+            values = [value for value in map(pick, group) if value is not None]
+            return f"{statistics.median(values):.3f}" if values else "-"
+
+        def times(line):
+            return line["latency_ms"] or line["connect_ms"] or {}
+
+        print(f"{name:16} {count:2} {system:10} {span:8} {len(group):4} "
+              f"{median(lambda line: line['delivered_per_s']):>9} {median(lambda line: line['cpu_us_per']):>10} "
+              f"{median(lambda line: times(line).get('p50')):>8} {median(lambda line: times(line).get('p99')):>8} "
+              f"{median(lambda line: line['lookups'] and line['lookups'] / max(line['delivered'], 1)):>8} "
+              f"{median(lambda line: line['loopback_bytes_per']):>9} {sum(line['lost'] for line in group):5}")
+
+
+def lines_of(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file if line.strip()]
+
+
+def main():
+    arguments = parse()
+    out = os.path.abspath(arguments.out)
+    before = len(lines_of(out)) if os.path.exists(out) else 0
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="minichat-measure-") as home, Redis(home) as redis, Postgres(home) as postgres:
+        for name, store, load, count, turn, system, kind, binary in runs(arguments):
+            print(f"\n== {name}, {count} servers, {system}, round {turn}", flush=True)
+            alone = store == "sqlite"
+            with Servers(kind, binary, count, store, None if alone else redis, None if alone else postgres) as servers:
+                tags = {"measured": name, "system": system, "round": turn, "store": store, "cpus": os.cpu_count()}
+                load = f"{load} {arguments.load_args}"
+                failed += servers.load(load, arguments.load, arguments.seconds, arguments.warm_up, out, tags) != 0
+    medians(lines_of(out)[before:] if os.path.exists(out) else [])
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

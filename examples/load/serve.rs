@@ -1,0 +1,261 @@
+//! What a thread does with its sockets: the way to `welcome`, and what is received after it.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use jsonwebtoken::{EncodingKey, Header};
+
+use crate::frames::{self, Heard, Mark};
+use crate::plan::Role;
+use crate::sequence::Place;
+use crate::socket::Stage;
+use crate::traffic::Due;
+use crate::worker::Worker;
+use crate::ws::{self, Frame};
+
+/// How long a token is valid, in s.
+const TOKEN_SECONDS: u64 = 24 * 3600;
+
+/// Why a connection is over.
+type Ended = String;
+
+impl Worker {
+    /// Goes on with a socket on which something happened.
+    pub(crate) fn serve(&mut self, socket: usize, writable: bool) {
+        if let Err(why) = self.advance(socket, writable) {
+            self.close(socket, Some(why));
+        }
+    }
+
+    fn advance(&mut self, socket: usize, writable: bool) -> Result<(), Ended> {
+        let broke = |error: io::Error| format!("broke: {}", error.kind());
+        match self.sockets[socket].stage {
+            Stage::Away => return Ok(()),
+            Stage::Dialing => {
+                if !self.sockets[socket].is_connected().map_err(broke)? {
+                    return Ok(());
+                }
+                self.ask_for_upgrade(socket)?;
+            }
+            _ if writable => self.sockets[socket].flush().map_err(broke)?,
+            _ => {}
+        }
+        self.receive(socket)
+    }
+
+    fn ask_for_upgrade(&mut self, socket: usize) -> Result<(), Ended> {
+        let user = &self.users[socket];
+        let host = self.manner.servers[user.server].to_string();
+        let request = match &self.manner.secret {
+            Some(secret) => ws::request(&host, "/ws", Some(&token(&user.name, secret)?)),
+            None => ws::request(&host, &format!("/ws?user={}", user.name), None),
+        };
+        self.sockets[socket].stage = Stage::Upgrading;
+        self.sockets[socket].queue_raw(request.as_bytes());
+        self.dirty.push(socket);
+        Ok(())
+    }
+
+    fn receive(&mut self, socket: usize) -> Result<(), Ended> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = self.receive_into(socket, &mut buffer);
+        self.buffer = buffer;
+        outcome
+    }
+
+    /// Reads until nothing is left; a read that does not fill the buffer has taken all.
+    fn receive_into(&mut self, socket: usize, buffer: &mut [u8]) -> Result<(), Ended> {
+        while !self.sockets[socket].paused {
+            let read = self.sockets[socket].read(buffer).map_err(|error| format!("broke: {}", error.kind()))?;
+            let Some(count) = read else { break };
+            if count == 0 {
+                return Err("ended by the server".into());
+            }
+            self.digest(socket, &buffer[..count])?;
+            if count < buffer.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes, together with those that were left over.
+    fn digest(&mut self, socket: usize, bytes: &[u8]) -> Result<(), Ended> {
+        if self.sockets[socket].partial.is_empty() {
+            let used = self.take_frames(socket, bytes)?;
+            self.sockets[socket].partial.extend_from_slice(&bytes[used..]);
+        } else {
+            let mut all = std::mem::take(&mut self.sockets[socket].partial);
+            all.extend_from_slice(bytes);
+            let used = self.take_frames(socket, &all)?;
+            all.drain(..used);
+            // Empty, it is given back: most sockets have nothing left over.
+            self.sockets[socket].partial = if all.is_empty() { Vec::new() } else { all };
+        }
+        Ok(())
+    }
+
+    /// Answers how many bytes were taken.
+    fn take_frames(&mut self, socket: usize, bytes: &[u8]) -> Result<usize, Ended> {
+        let mut used = 0;
+        if self.sockets[socket].stage == Stage::Upgrading {
+            let Some(length) = ws::upgraded(bytes)? else { return Ok(0) };
+            used = length;
+            self.sockets[socket].stage = Stage::Greeting;
+            let hello = frames::hello(&self.users[socket].cursors);
+            self.queue_text(socket, hello.as_bytes());
+        }
+        // All that came with one read came now.
+        let now = self.shared.now();
+        while let Some((frame, length)) = ws::decode(&bytes[used..]).map_err(|error| error.to_string())? {
+            used += length;
+            match frame {
+                Frame::Text(text) => self.hear(socket, frames::read(text), now),
+                Frame::Ping(payload) => {
+                    self.sockets[socket].queue(ws::Kind::Pong, payload, rand::random());
+                    self.dirty.push(socket);
+                }
+                Frame::Close(code) => return Err(format!("closed with {code}")),
+                Frame::Other => {}
+            }
+        }
+        Ok(used)
+    }
+
+    fn hear(&mut self, socket: usize, heard: Heard<'_>, now: u64) {
+        match heard {
+            Heard::Signal(mark) => {
+                let place = self.receipts.signal(socket, mark.flow, mark.number);
+                self.delivered(socket, place, mark, now);
+            }
+            Heard::Message { room, seq, mark } => {
+                let place = self.receipts.entry(socket, room, seq);
+                match mark {
+                    Some(mark) => self.delivered(socket, place, mark, now),
+                    None => self.judge(place),
+                }
+            }
+            Heard::Sent { room, seq, mark } => {
+                let place = self.receipts.entry(socket, room, seq);
+                self.judge(place);
+                match mark {
+                    Some(mark) => self.committed(mark, now),
+                    None => self.room_made(),
+                }
+            }
+            Heard::Welcome => self.welcomed(socket, now),
+            Heard::Room => self.room_made(),
+            Heard::Error(code) => {
+                let code = String::from_utf8_lossy(code).into_owned();
+                *self.totals.errors.entry(code).or_default() += 1;
+            }
+            Heard::Other => {}
+        }
+    }
+
+    fn welcomed(&mut self, socket: usize, now: u64) {
+        if self.sockets[socket].stage != Stage::Greeting {
+            return;
+        }
+        self.sockets[socket].stage = Stage::Open;
+        self.dialer.done();
+        self.shared.open.fetch_add(1, Relaxed);
+        if let (Some(span), _) = self.shared.span() {
+            let dialed = self.sockets[socket].dialed;
+            self.totals.span(span).connects.add(now.saturating_sub(dialed));
+        }
+    }
+
+    fn room_made(&mut self) {
+        self.shared.rooms.fetch_add(1, Relaxed);
+        self.rooms_under_way = self.rooms_under_way.saturating_sub(1);
+        self.make_rooms();
+    }
+
+    fn committed(&mut self, mark: Mark, now: u64) {
+        if let (Some(span), began) = self.shared.span()
+            && mark.at >= began
+        {
+            self.totals.span(span).commits.add(now.saturating_sub(mark.at));
+        }
+    }
+
+    /// Counts what is not as it should be.
+    fn judge(&mut self, place: Place) {
+        match place {
+            Place::Next => {}
+            Place::Late => self.totals.out_of_order += 1,
+            Place::Again => self.totals.doubled += 1,
+        }
+    }
+
+    fn delivered(&mut self, socket: usize, place: Place, mark: Mark, now: u64) {
+        self.judge(place);
+        if place == Place::Again || self.users[socket].role != Role::Counted {
+            return;
+        }
+        self.totals.delivered += 1;
+        self.shared.delivered.fetch_add(1, Relaxed);
+        if let (Some(span), began) = self.shared.span() {
+            let span = self.totals.span(span);
+            span.delivered += 1;
+            // What was meant to be sent before it began is not its own.
+            if mark.at >= began {
+                span.latency.add(now.saturating_sub(mark.at));
+            }
+        }
+        if let Some(group) = self.traffic.arrived(mark.flow, now) {
+            self.refill(group, now);
+        }
+    }
+
+    /// Sends what a group may by its window.
+    pub(crate) fn refill(&mut self, group: usize, now: u64) {
+        while let Some(due) = self.traffic.due_by_window(group, now) {
+            self.send(due);
+        }
+    }
+
+    /// Sends a message in each group that waits for a burst.
+    pub(crate) fn burst(&mut self) {
+        let now = self.shared.now();
+        for due in self.traffic.burst(now) {
+            self.send(due);
+        }
+    }
+
+    /// Sends what is due by the clock.
+    pub(crate) fn send_by_clock(&mut self) {
+        let now = self.shared.now();
+        while let Some(due) = self.traffic.due_by_clock(now) {
+            self.send(due);
+        }
+    }
+
+    fn send(&mut self, due: Due) {
+        let Some(flow) = self.traffic.flow(due.flow) else { return };
+        let from = flow.from;
+        if self.sockets[from].stage != Stage::Open {
+            self.totals.unsent += 1;
+            return;
+        }
+        self.scratch.clear();
+        let mark = Mark { flow: due.flow, number: due.number, at: due.at };
+        frames::write_message(&mut self.scratch, self.manner.durable, &flow.target, mark, self.manner.payload);
+        let text = std::mem::take(&mut self.scratch);
+        self.queue_text(from, &text);
+        self.scratch = text;
+        self.totals.expected += u64::from(due.recipients);
+        self.shared.expected.fetch_add(due.recipients.into(), Relaxed);
+        if let (Some(span), _) = self.shared.span() {
+            self.totals.span(span).sent += 1;
+        }
+    }
+}
+
+/// A token for a user, as the application would give it.
+fn token(user: &str, secret: &str) -> Result<String, Ended> {
+    let claims = serde_json::json!({ "sub": user, "exp": jsonwebtoken::get_current_timestamp() + TOKEN_SECONDS });
+    let key = EncodingKey::from_secret(secret.as_bytes());
+    key.and_then(|key| jsonwebtoken::encode(&Header::default(), &claims, &key)).map_err(|error| error.to_string())
+}
