@@ -162,10 +162,12 @@ impl Cluster {
 
     /// What this server knows of another one.
     pub fn standing(&self, server: &ServerId) -> Standing {
-        match self.0.peers.knows(server) {
-            true => Standing::There,
-            false if self.view().has_departed(server) => Standing::Gone,
-            false => Standing::Unknown,
+        if self.0.peers.knows(server) {
+            Standing::There
+        } else if self.view().has_departed(server) {
+            Standing::Gone
+        } else {
+            Standing::Unknown
         }
     }
 

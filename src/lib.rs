@@ -9,6 +9,9 @@
 //!                        `-> registry: where are the others? -> peers ~~> relay -> feed -> sessions there
 //! ```
 //!
+//! What is not acknowledged is found in the store by [`sweeper`]: it has sessions healed, and puts pushes for those who
+//! are not there into the store, from where [`push`] takes them.
+//!
 //! The modules stand in rows, and each uses only rows before its own; ARCHITECTURE.md has the table and the reasons.
 //! Three invariants follow from it:
 //!

@@ -103,7 +103,13 @@ pub enum Pushed {
     Unregistered,
 }
 
-const PUSHED: [&str; 5] = ["sent", "retried", "dead", "cancelled", "unregistered"];
+const PUSHED: [(Pushed, &str); 5] = [
+    (Pushed::Sent, "sent"),
+    (Pushed::Retried, "retried"),
+    (Pushed::Dead, "dead"),
+    (Pushed::Cancelled, "cancelled"),
+    (Pushed::Unregistered, "unregistered"),
+];
 
 /// The counts of the pushes of one kind, by outcome.
 #[derive(Debug)]
@@ -207,7 +213,9 @@ impl Metrics {
 
     /// The counts of the pushes of one kind.
     pub fn pushes(&self, kind: &'static str) -> PushCounts {
-        PushCounts(PUSHED.map(|outcome| self.pushes.get_or_create(&[("kind", kind), ("outcome", outcome)]).clone()))
+        PushCounts(
+            PUSHED.map(|(_, outcome)| self.pushes.get_or_create(&[("kind", kind), ("outcome", outcome)]).clone()),
+        )
     }
 
     /// All of them as text.
@@ -254,6 +262,9 @@ mod tests {
         for (index, (reason, _)) in DROPS.into_iter().enumerate() {
             assert_eq!(reason as usize, index);
             metrics.dropped(reason);
+        }
+        for (index, (pushed, _)) in PUSHED.into_iter().enumerate() {
+            assert_eq!(pushed as usize, index);
         }
         metrics.delivered(TracePath::Relay, 3);
         metrics.closed(Close::Slow);

@@ -127,6 +127,11 @@ impl Sessions {
         self.0.users.contains_key(user)
     }
 
+    /// Whether a session has its seat here still.
+    pub fn has(&self, session: &Session) -> bool {
+        self.0.users.get(&session.user).is_some_and(|seated| seated.iter().any(|seated| seated.id == session.id))
+    }
+
     /// All users with a session here.
     pub fn users(&self) -> Vec<UserId> {
         self.0.users.iter().map(|entry| entry.key().clone()).collect()

@@ -7,12 +7,14 @@
 mod absences;
 mod decide;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::ids::{ServerId, UserId};
 use crate::lifecycle::Lifecycle;
 use crate::router::{Router, Whereabouts};
 use crate::store::{Error, OpenRoom, PushKind};
@@ -41,11 +43,11 @@ pub struct Sweeper {
 
 /// When what is done about whom.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+struct Rules {
     /// How long a message may go unacknowledged before it is pushed to someone who is connected.
-    pub(crate) push_after: Duration,
+    push_after: Duration,
     /// How old a view of the other servers may be: so long a new server may be unknown.
-    pub(crate) view_age: Duration,
+    view_age: Duration,
 }
 
 impl Sweeper {
@@ -69,7 +71,7 @@ impl Sweeper {
     }
 
     /// Looks at all rooms that are due.
-    async fn round(&mut self, stop: &tokio_util::sync::CancellationToken) {
+    async fn round(&mut self, stop: &CancellationToken) {
         self.absences.forget_old(Instant::now());
         while !stop.is_cancelled() {
             match self.look().await {
@@ -120,16 +122,17 @@ impl Sweeper {
     }
 }
 
-/// The members for whom a message is open.
-fn waiting(rooms: &[OpenRoom]) -> Vec<crate::ids::UserId> {
+/// The users for whom a message is open in any of the rooms.
+fn waiting(rooms: &[OpenRoom]) -> Vec<UserId> {
     let users: HashSet<_> = rooms.iter().flat_map(OpenRoom::waiting).collect();
     users.into_iter().cloned().collect()
 }
 
+/// A user and the servers they are connected to; none for who is not, as far as is known.
 fn connected<'a>(
-    user: &'a crate::ids::UserId,
-    whereabouts: &'a std::collections::HashMap<crate::ids::UserId, Whereabouts>,
-) -> Option<(&'a crate::ids::UserId, &'a [crate::ids::ServerId])> {
+    user: &'a UserId,
+    whereabouts: &'a HashMap<UserId, Whereabouts>,
+) -> Option<(&'a UserId, &'a [ServerId])> {
     match whereabouts.get(user) {
         Some(Whereabouts::Connected(servers)) => Some((user, servers)),
         _ => None,

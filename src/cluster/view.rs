@@ -6,8 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::ids::{BootId, ServerId};
-use crate::registry::ServerRow;
+use crate::registry::{ENTRY_TTL, ServerRow};
 use crate::wire;
+
+/// How long it is kept in mind that a server is gone: as long as a user's entry may name it.
+const KEEP_DEPARTED: Duration = ENTRY_TTL;
 
 #[derive(Debug, Default)]
 pub(super) struct View {
@@ -24,9 +27,6 @@ pub(super) struct View {
     /// Servers that were there and are gone, since when.
     departed: HashMap<ServerId, Instant>,
 }
-
-/// How long it is kept in mind that a server is gone: as long as a user's entry may name it.
-const KEEP_DEPARTED: Duration = crate::registry::ENTRY_TTL;
 
 impl View {
     /// Notes a renewal that was begun at `started`. Whether the registry's generation is another than before.

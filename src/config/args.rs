@@ -92,7 +92,7 @@ pub(super) struct GatewayArgs {
     #[arg(long, env = "MINICHAT_TRACE_FRAMES", value_name = "BOOL", value_parser = BoolishValueParser::new())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(super) trace_frames: Option<bool>,
-    /// The most members of a room who are told how far the others have read, 0 to 5000; 0 for none
+    /// The most members of a room who are told how far the others have come, 0 to 5000; 0 for none
     #[arg(long, env = "MINICHAT_RECEIPT_MEMBERS", value_name = "NUMBER", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=5000))]
     pub(super) receipt_members: u32,

@@ -3,14 +3,14 @@
 mod answer;
 mod message;
 
+use reqwest::Client;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use reqwest::{Client, Url};
 
 use super::Error;
 use super::call::{Answer, call, client};
-use super::google::{Access, Google};
+use super::google::{Access, Google, NoAccess};
 use super::verdict::Verdict;
-use crate::config;
+use crate::config::{self, SecretUrl};
 use crate::store::Push;
 
 use answer::{is_stale, judge};
@@ -19,7 +19,7 @@ use answer::{is_stale, judge};
 #[derive(Debug)]
 pub(super) struct Fcm {
     client: Client,
-    url: Url,
+    url: SecretUrl,
     google: Google,
     preview: bool,
 }
@@ -34,7 +34,7 @@ impl Fcm {
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["v1", "projects", &config.account.project_id, "messages:send"]);
         }
-        Ok(Self { client, url, google, preview })
+        Ok(Self { client, url: SecretUrl::new(url), google, preview })
     }
 
     /// Tries once to make a push; once more where the access token was refused.
@@ -51,14 +51,13 @@ impl Fcm {
     }
 
     async fn send_with_access(&self, body: &str) -> Result<(Answer, Access), Verdict> {
-        let no_access =
-            |trouble: super::google::NoAccess| Verdict::Closed { reason: trouble.reason, closed: trouble.closed };
+        let no_access = |NoAccess { reason, closed }| Verdict::Closed { reason, closed };
         let access = self.google.access().await.map_err(no_access)?;
         let failed = |reason| Verdict::Failed { reason, wait: None };
         let mut bearer = HeaderValue::from_bytes(&access.header())
             .map_err(|_| failed("the access token does not fit a header".into()))?;
         bearer.set_sensitive(true);
-        let request = self.client.post(self.url.clone()).header(AUTHORIZATION, bearer);
+        let request = self.client.post(self.url.expose().clone()).header(AUTHORIZATION, bearer);
         let request = request.header(CONTENT_TYPE, "application/json").body(body.to_owned());
         Ok((call(request).await.map_err(failed)?, access))
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::millis;
 use crate::metrics::Pushed;
 use crate::store::{Became, Push};
 
@@ -71,10 +72,6 @@ fn longest_wait(failures: u32) -> Duration {
     2_u32.checked_pow(failures).map_or(LONGEST_BACKOFF, |factor| FIRST_WAIT.saturating_mul(factor).min(LONGEST_BACKOFF))
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// How it is counted.
 pub(super) fn counted(became: &Became) -> Pushed {
     match became {
@@ -110,6 +107,12 @@ pub(super) mod tests {
             age_ms: 0,
             wanted: true,
         }
+    }
+
+    #[test]
+    fn a_push_in_a_log_shows_neither_its_token_nor_what_the_message_says() {
+        let shown = format!("{:?}", Push { token: "device-token".into(), ..push() });
+        assert!(shown.contains("alice") && !shown.contains("device-token") && !shown.contains("text"), "{shown}");
     }
 
     fn failed(wait: Option<Duration>) -> Verdict {

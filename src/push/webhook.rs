@@ -131,15 +131,28 @@ mod tests {
         assert!(!hidden.contains("hi") && hidden.contains("\"from\":\"bob\""), "{hidden}");
     }
 
-    #[test]
-    fn a_signature_is_the_one_that_others_compute() {
+    fn webhook() -> Webhook {
         let url = SecretUrl::new("http://localhost/push".parse().unwrap());
         let secret = Secret::new("0123456789abcdef0123456789abcdef");
-        let webhook = Webhook::new(&config::Webhook { url, secret }, false).unwrap();
+        Webhook::new(&config::Webhook { url, secret }, false).unwrap()
+    }
+
+    #[test]
+    fn a_signature_is_the_one_that_others_compute() {
         assert_eq!(
-            webhook.sign("1767225600", "{}"),
+            webhook().sign("1767225600", "{}"),
             "b7be7938951cd5456a1e6101d62f960010ae1a7b79450661c6af410ba2d5f546"
         );
+    }
+
+    #[test]
+    fn the_example_in_the_document_has_the_signature_that_it_shows() {
+        let page = include_str!("../../docs/push.md");
+        let header = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let body = page.lines().find(|line| line.starts_with("{\"type\":\"push\"")).unwrap();
+        let signature = webhook().sign(header("X-Minichat-Timestamp: "), body);
+        assert_eq!(header("X-Minichat-Signature: "), format!("v1={signature}"));
+        assert!(body.contains(&format!("\"key\":\"{}\"", header("Idempotency-Key: "))));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use self::fleet::{Fleet, Request};
 use self::node::Node;
 use self::scripts::{Lua, SCRIPTS};
 use super::{ENTRY_TTL, Enlisted, Error, Registry, Renewed, ServerRow, Truth};
-use crate::clock::unix_ms;
+use crate::clock::{millis, unix_ms};
 use crate::ids::{BootId, ServerId, UserId};
 
 /// How many keys one `MGET` reads. Redis does nothing else meanwhile.
@@ -299,8 +299,4 @@ async fn mark_of(node: &Node) -> Result<String, Error> {
         return Err(Error::Away);
     }
     Ok(format!("{}/{}/{}/{number}", node.place, told(server, "run_id"), told(replication, "master_replid")))
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -163,12 +163,8 @@ impl Table {
 
     /// Forgets sessions that have ended and people whom nobody watches. Answers the others.
     fn prune(&mut self, sessions: &Sessions) -> Vec<UserId> {
-        let is_here = |watcher: &Watcher| {
-            let session = &watcher.session;
-            sessions.of(&session.user).iter().any(|seated| seated.id == session.id)
-        };
-        let gone: Vec<_> =
-            self.watchers.iter().filter(|(_, watcher)| !is_here(watcher)).map(|(session, _)| *session).collect();
+        let gone = self.watchers.values().map(|watcher| &watcher.session).filter(|session| !sessions.has(session));
+        let gone: Vec<_> = gone.map(|session| session.id).collect();
         gone.into_iter().for_each(|session| self.forget(session));
         self.people.retain(|_, watched| !watched.watchers.is_empty());
         self.people.keys().cloned().collect()

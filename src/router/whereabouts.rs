@@ -51,12 +51,16 @@ impl Router {
         let there = others.iter().copied().filter(|server| is(server, Standing::There));
         let own = parts.sessions.holds(user).then_some(&parts.own);
         let servers: Vec<_> = there.chain(own).cloned().collect();
-        match servers.is_empty() {
-            false => Whereabouts::Connected(servers),
-            true if !certain => Whereabouts::Unknown,
-            true if others.iter().any(|server| is(server, Standing::Unknown)) => Whereabouts::Astray,
-            true if !others.is_empty() => Whereabouts::Gone,
-            true => Whereabouts::Nowhere,
+        if !servers.is_empty() {
+            Whereabouts::Connected(servers)
+        } else if !certain {
+            Whereabouts::Unknown
+        } else if others.iter().any(|server| is(server, Standing::Unknown)) {
+            Whereabouts::Astray
+        } else if !others.is_empty() {
+            Whereabouts::Gone
+        } else {
+            Whereabouts::Nowhere
         }
     }
 
@@ -67,9 +71,10 @@ impl Router {
         let mut elsewhere: BTreeMap<&ServerId, Vec<String>> = BTreeMap::new();
         for (user, servers) in members {
             for server in *servers {
-                match *server == parts.own {
-                    true => parts.feed.remind(room, seq, user),
-                    false => elsewhere.entry(server).or_default().push(user.to_string()),
+                if *server == parts.own {
+                    parts.feed.remind(room, seq, user);
+                } else {
+                    elsewhere.entry(server).or_default().push(user.to_string());
                 }
             }
         }

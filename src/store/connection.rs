@@ -90,6 +90,13 @@ pub(super) enum Arg<'a> {
     Numbers(Vec<i64>),
 }
 
+impl Arg<'_> {
+    /// A span as the database counts it.
+    pub(super) fn millis(span: Duration) -> Self {
+        Self::Number(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
 /// Something that rows of both databases can be read as.
 pub(super) trait Row: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin {}
 

@@ -11,10 +11,11 @@ pub const MAX_TOKENS: usize = 20;
 /// Forgets what a device had before. `$1` user, `$2` provider, `$3` the new token, `$4` device.
 const REPLACE: &str = "DELETE FROM device_tokens WHERE user_id = $1 AND provider = $2 AND token <> $3 AND device = $4";
 
-/// Forgets the oldest beyond [`MAX_TOKENS`]. `$1` user, `$2` provider, `$3` the new token, which is none of the oldest.
+/// Forgets the oldest others beyond so many; there are never many more, but SQLite has no OFFSET without a LIMIT. `$1`
+/// user, `$2` provider, `$3` the new token, `$4` how many others are kept.
 const DROP_OLDEST: &str = "DELETE FROM device_tokens WHERE provider = $2 AND user_id = $1 AND token IN (
         SELECT token FROM device_tokens WHERE user_id = $1 AND provider = $2 AND token <> $3
-        ORDER BY at DESC, token LIMIT 1000 OFFSET 19
+        ORDER BY at DESC, token LIMIT 1000 OFFSET $4
     )";
 
 /// `$1` user, `$2` provider, `$3` token.
@@ -99,6 +100,7 @@ async fn register(
     db.execute(db.dialect().push.hold_user, &args[..1]).await?;
     db.execute(db.dialect().push.give_token, &args).await?;
     db.execute(REPLACE, &args).await?;
-    db.execute(DROP_OLDEST, &args[..3]).await?;
+    let [user, provider, token, _] = args;
+    db.execute(DROP_OLDEST, &[user, provider, token, Arg::Number(MAX_TOKENS as i64 - 1)]).await?;
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What the store takes and gives about people who have not acknowledged: rooms to look at, pushes to be made.
 
+use std::fmt;
+
 use crate::ids::{MessageId, RoomId, UserId};
 
 /// A room with entries for which it is not decided who is to be pushed, held for one who looks at it.
@@ -75,8 +77,9 @@ pub enum PushKind {
     Fcm,
 }
 
-/// A push to be made now, held for one who makes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A push to be made now, held for one who makes it. Written for debugging it shows neither the token, with which anyone
+/// can write to the device, nor what the message says.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Push {
     /// Its number in the store.
     pub id: i64,
@@ -109,6 +112,24 @@ pub struct Push {
     /// False where it is not to be made any more: it was acknowledged or muted meanwhile, the user has left (and may
     /// have come back later), or the device is another user's now.
     pub wanted: bool,
+}
+
+impl fmt::Debug for Push {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, hold, kind, user, room, seq, message, tries, age_ms, wanted, .. } = self;
+        f.debug_struct("Push")
+            .field("id", id)
+            .field("hold", hold)
+            .field("kind", kind)
+            .field("user", user)
+            .field("room", room)
+            .field("seq", seq)
+            .field("message", message)
+            .field("tries", tries)
+            .field("age_ms", age_ms)
+            .field("wanted", wanted)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What became of a push.

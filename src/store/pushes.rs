@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::connection::{Arg, Db, Pools, again};
 use super::failure::Failure;
-use super::sweep::millis;
 use super::{Became, DeadLetter, Error, Push, PushKind, PushOutcome, Store};
 use crate::ids::{MessageId, RoomId, UserId};
 
@@ -119,7 +118,7 @@ impl Store {
         if due.is_none() {
             return Ok(Vec::new());
         }
-        let args = [names(), Arg::Number(limit.into()), Arg::Number(millis(hold))];
+        let args = [names(), Arg::Number(limit.into()), Arg::millis(hold)];
         let taken: Vec<(i64, i64)> = again(|| async {
             let mut db = self.writer().await?;
             db.all(db.dialect().push.take_pushes, &args).await
@@ -197,7 +196,7 @@ impl Store {
     /// # Errors
     /// Those of the database only. Some may be gone already; the call may be repeated.
     pub async fn purge_dead_pushes(&self, older: Duration) -> Result<u64, Error> {
-        let args = [Arg::Number(millis(older)), Arg::Number(AT_ONCE.into())];
+        let args = [Arg::millis(older), Arg::Number(AT_ONCE.into())];
         let mut purged = 0;
         loop {
             let gone = again(|| async {

@@ -2,7 +2,7 @@
 
 mod push;
 
-use push::Push;
+use push::Texts;
 
 /// The id of the database.
 pub(super) const DATABASE_ID: &str = "SELECT value FROM meta WHERE name = 'database_id'";
@@ -47,7 +47,7 @@ pub(super) struct Dialect {
     /// Renews a lease. `$1` holder, `$2` lease in ms, `$3` worker, `$4` used, in ms since 1970.
     pub(super) renew_worker: &'static str,
     /// All about pushes.
-    pub(super) push: Push,
+    pub(super) push: Texts,
 }
 
 /// `unixepoch('subsec')` has milliseconds since SQLite 3.42; the one that is compiled in is later.

@@ -62,16 +62,14 @@ impl Store {
     /// # Errors
     /// Those of the database only. Where the answer is missing, what was taken is due again after `hold`.
     pub async fn take_due_rooms(&self, looker: &ServerId, limit: u32, hold: Duration) -> Result<Vec<DueRoom>, Error> {
-        let [patience, hold] = [PATIENCE, hold].map(millis);
-        let asked = [Arg::Text(looker.as_str()), Arg::Number(patience)];
+        let (looker, patience) = (Arg::Text(looker.as_str()), Arg::millis(PATIENCE));
+        let args = [looker, patience, Arg::Number(limit.into()), Arg::millis(hold), Arg::Number(LOOK.into())];
         let mut db = self.reader().await?;
-        let due: Option<(i64,)> = db.one(db.dialect().push.rooms_due, &asked).await?;
+        let due: Option<(i64,)> = db.one(db.dialect().push.rooms_due, &args[..2]).await?;
         drop(db);
         if due.is_none() {
             return Ok(Vec::new());
         }
-        let [asker, patience] = asked;
-        let args = [asker, patience, Arg::Number(limit.into()), Arg::Number(hold), Arg::Number(LOOK.into())];
         let rows: Vec<(String, i64, i64, i64)> = again(|| async {
             let mut db = self.writer().await?;
             db.all(db.dialect().push.take_rooms, &args).await
@@ -163,11 +161,6 @@ fn open_message(seq: i64, id: i64, sender: String, age: i64) -> OpenMessage {
         sender: UserId::trusted(sender),
         age_ms: age.max(0) as u64,
     }
-}
-
-/// A span as the database counts it.
-pub(super) fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ impl Store {
     pub async fn lease_worker(&self, holder: BootId, lease: Duration) -> Result<Lease, Error> {
         let expires = Instant::now() + lease;
         let holder = holder.to_string();
-        let args = [Arg::Text(&holder), millis(lease)];
+        let args = [Arg::Text(&holder), Arg::millis(lease)];
         let mut db = self.writer().await?;
         let row = db.one(db.dialect().lease_worker, &args).await?;
         let row = row.ok_or_else(|| Error::Unavailable("all worker numbers are leased".into()))?;
@@ -38,7 +38,7 @@ impl Store {
     ) -> Result<Option<Lease>, Error> {
         let expires = Instant::now() + lease;
         let holder = holder.to_string();
-        let args = [Arg::Text(&holder), millis(lease), Arg::Number(worker.into()), Arg::Number(used_ms as i64)];
+        let args = [Arg::Text(&holder), Arg::millis(lease), Arg::Number(worker.into()), Arg::Number(used_ms as i64)];
         let mut db = self.writer().await?;
         let row = db.one(db.dialect().renew_worker, &args).await?;
         Ok(row.map(|row| leased(row, expires)))
@@ -58,8 +58,4 @@ impl Store {
 
 fn leased((worker, above, high): (i64, i64, i64), expires: Instant) -> Lease {
     Lease { worker: worker as u16, above_ms: above as u64, until_ms: high as u64, expires }
-}
-
-fn millis(span: Duration) -> Arg<'static> {
-    Arg::Number(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
 }

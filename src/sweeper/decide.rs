@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::millis;
 use crate::ids::UserId;
 use crate::store::{MAX_PUSHES, OpenMember, OpenMessage, OpenRoom, Settled};
 
@@ -60,10 +61,6 @@ pub(super) fn decide(room: OpenRoom, gone: &impl Fn(&UserId) -> bool, push_after
         settled: Settled { due: room.due, swept, again_ms: again_ms.unwrap_or(millis(GONE_ON)), decided, pushes },
         heal,
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl OpenRoom {

@@ -59,10 +59,10 @@ impl Person {
             Whereabouts::Nowhere | Whereabouts::Astray => {
                 self.untold = None;
                 let absent = *self.absent.get_or_insert_with(|| since(seen_ms, now, now_ms));
-                match now.duration_since(absent) < AFTER {
-                    true if self.may_turn() => self.shown = Shown::Online,
-                    true => {}
-                    false => self.leaves(seen_ms),
+                if now.duration_since(absent) >= AFTER {
+                    self.leaves(seen_ms);
+                } else if self.may_turn() {
+                    self.shown = Shown::Online;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! SQL about rooms to be looked at and pushes to be made: one text for both databases, with what differs filled in.
 
 /// The texts for one database.
-pub(in crate::store) struct Push {
+pub(in crate::store) struct Texts {
     /// Since when a room is due, if one is. `$1` who asks, `$2` for how many ms a room is left to who looked last.
     pub(in crate::store) rooms_due: &'static str,
     /// Takes rooms that are due. `$1` and `$2` as above, `$3` how many, `$4` for how many ms, `$5` how many entries one
@@ -51,7 +51,7 @@ macro_rules! texts {
         lock: $lock:literal,
         hold_user: $hold_user:literal $(,)?
     ) => {
-        Push {
+        Texts {
             // The order has the index used also by a planner that expects every other row to be due.
             rooms_due: concat!("SELECT due FROM rooms ", texts!(@ripe $now), " ORDER BY due LIMIT 1"),
             // The locks are not waited for, so their order does not matter.
@@ -168,7 +168,7 @@ macro_rules! texts {
     };
 }
 
-pub(super) const SQLITE: Push = texts! {
+pub(super) const SQLITE: Texts = texts! {
     now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
     greatest: "max",
     listed: "IN (SELECT value FROM json_each($1))",
@@ -186,7 +186,7 @@ pub(super) const SQLITE: Push = texts! {
 };
 
 /// The clock is asked in a sub-query, once, so that an index can be used with what it says.
-pub(super) const POSTGRES: Push = texts! {
+pub(super) const POSTGRES: Texts = texts! {
     now: "(SELECT clock_ms())",
     greatest: "greatest",
     listed: "= ANY ($1)",
