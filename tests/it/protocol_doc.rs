@@ -12,7 +12,7 @@ use minichat::store::{MAX_MEMBERS, MAX_TOKENS};
 use serde_json::{Value, json};
 
 const DOC: &str = include_str!("../../docs/protocol.md");
-const PAGE_SCRIPT: &str = include_str!("../../web/connection.js");
+const CLIENT: &str = include_str!("../../web/minichat.js");
 
 /// Names every variant of an enum once, and gives the list of the names. A variant that is missing does not compile.
 macro_rules! kinds {
@@ -208,8 +208,8 @@ fn words(close: Close) -> &'static str {
 }
 
 #[test]
-fn the_page_obeys_the_table_of_close_codes() {
-    let table = PAGE_SCRIPT.split("const CLOSES = {").nth(1).and_then(|rest| rest.split("};").next()).unwrap();
+fn the_javascript_client_obeys_the_table_of_close_codes() {
+    let table = CLIENT.split("const CLOSES = {").nth(1).and_then(|rest| rest.split("};").next()).unwrap();
     let row = |line: &'static str| line.trim().trim_end_matches(',').split_once(": ");
     let shown: Vec<_> = table.lines().filter_map(row).collect();
     let written: Vec<_> = Close::ALL.iter().map(|close| (close.code().to_string(), quoted(*close))).collect();
