@@ -30,6 +30,9 @@ const ROOMS: u32 = 64;
 /// How long rooms are held for a look. Then another server takes them.
 const HOLD: Duration = Duration::from_secs(15);
 
+/// How often it is made sure that nothing waits for a clock that was set back.
+const CHECK_CLOCK: Duration = Duration::from_secs(60);
+
 /// The sweeper of one server.
 #[derive(Debug)]
 pub struct Sweeper {
@@ -37,6 +40,8 @@ pub struct Sweeper {
     rules: Rules,
     kinds: Vec<PushKind>,
     absences: Absences,
+    /// When the clock was looked at last.
+    clock_checked: Option<Instant>,
     /// The last round failed.
     failing: bool,
 }
@@ -55,7 +60,7 @@ impl Sweeper {
     /// long a new server may be unknown to this one.
     pub fn new(router: Router, push_after: Duration, view_age: Duration, kinds: Vec<PushKind>) -> Self {
         let rules = Rules { push_after, view_age };
-        Self { router, rules, kinds, absences: Absences::default(), failing: false }
+        Self { router, rules, kinds, absences: Absences::default(), clock_checked: None, failing: false }
     }
 
     /// Sweeps until the server is to stop. The others go on; where there are none, the next run does.
@@ -73,6 +78,7 @@ impl Sweeper {
     /// Looks at all rooms that are due.
     async fn round(&mut self, stop: &CancellationToken) {
         self.absences.forget_old(Instant::now());
+        self.check_clock().await;
         while !stop.is_cancelled() {
             match self.look().await {
                 Ok(rooms) => {
@@ -88,6 +94,20 @@ impl Sweeper {
                     return;
                 }
             }
+        }
+    }
+
+    /// Sees to it, once in a while, that a clock that was set back holds nothing up.
+    async fn check_clock(&mut self) {
+        if self.clock_checked.is_some_and(|checked| checked.elapsed() < CHECK_CLOCK) {
+            return;
+        }
+        self.clock_checked = Some(Instant::now());
+        match self.router.parts().store.make_up_for_clock().await {
+            Ok(0) => {}
+            Ok(count) => warn!(count, "the database's clock was set back; what was to wait for it is looked at now"),
+            // The look that follows says so.
+            Err(error) => debug!(%error, "cannot see yet whether the clock was set back"),
         }
     }
 

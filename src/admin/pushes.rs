@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
-use axum::http::StatusCode;
-use axum::http::header::ORIGIN;
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -16,6 +16,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 
 use super::Admin;
+use crate::config::Authority;
 use crate::ids::{MessageId, RoomId, UserId};
 use crate::store::{DeadLetter, Error};
 
@@ -70,6 +71,7 @@ struct Replayed {
 #[derive(Debug)]
 enum Refused {
     Page,
+    Host,
     Bad(String),
     Store(Error),
 }
@@ -81,12 +83,22 @@ pub(super) fn routes() -> Router<Arc<Admin>> {
         .route_layer(middleware::from_fn(refuse_pages))
 }
 
-/// Lets pass what does not come from a web page. A name that was bound to this address makes a page of the same origin,
-/// which is a page still.
+/// Lets pass what does not come from a web page.
 async fn refuse_pages(request: Request, next: Next) -> Result<Response, Refused> {
     let headers = request.headers();
     let is_of_page = headers.get("sec-fetch-site").is_some_and(|site| site != "none") || headers.contains_key(ORIGIN);
-    if is_of_page { Err(Refused::Page) } else { Ok(next.run(request).await) }
+    match headers.get(HOST) {
+        _ if is_of_page => Err(Refused::Page),
+        Some(host) if !is_own(host) => Err(Refused::Host),
+        _ => Ok(next.run(request).await),
+    }
+}
+
+/// Whether no stranger can have bound this name to our address. A page under such a name is of the same origin, and its
+/// reads say nothing of a page where there is no TLS. A name without a dot is of this network or this machine.
+fn is_own(host: &HeaderValue) -> bool {
+    let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+    host.is_some_and(|host| host.ip().is_some() || !host.host().contains('.'))
 }
 
 async fn list(State(admin): State<Arc<Admin>>, uri: axum::http::Uri) -> Result<Json<Vec<Dead>>, Refused> {
@@ -137,6 +149,9 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let (status, text) = match self {
             Self::Page => (StatusCode::FORBIDDEN, "this is not for web pages".into()),
+            Self::Host => {
+                (StatusCode::FORBIDDEN, "ask by an IP address or a name without dots, such as localhost".into())
+            }
             Self::Bad(text) => (StatusCode::BAD_REQUEST, text),
             Self::Store(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };

@@ -172,8 +172,9 @@ impl Provider {
 pub struct PushToken(Box<str>);
 
 impl PushToken {
-    /// The longest that is taken.
-    pub const MAX_BYTES: usize = 4096;
+    /// The longest that is taken: those of today are a few hundred bytes long. With a user's id it must fit a row of an
+    /// index in PostgreSQL, of 2,704 bytes at the most.
+    pub const MAX_BYTES: usize = 2048;
 
     fn new(text: String) -> Option<Self> {
         let fits = matches!(text.len(), 1..=Self::MAX_BYTES) && !text.chars().any(char::is_control);

@@ -110,7 +110,7 @@ pub struct Push {
     /// How long ago it was decided, or replayed, in ms, by the database's clock.
     pub age_ms: u64,
     /// False where it is not to be made any more: it was acknowledged or muted meanwhile, the user has left (and may
-    /// have come back later), or the device is another user's now.
+    /// have come back later), or the device is not theirs any more.
     pub wanted: bool,
 }
 

@@ -30,6 +30,11 @@ impl Failure {
             other => other,
         }
     }
+
+    /// Whether it is about what was asked for, so that a part of it may succeed.
+    pub(super) fn is_of_what_was_asked(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Locked(_) | Self::Conflict(_) | Self::Rejected(_))
+    }
 }
 
 impl From<Refusal> for Failure {

@@ -2,7 +2,7 @@
 
 mod push;
 
-use push::Texts;
+pub(super) use push::Texts;
 
 /// The id of the database.
 pub(super) const DATABASE_ID: &str = "SELECT value FROM meta WHERE name = 'database_id'";

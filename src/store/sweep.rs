@@ -10,6 +10,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::connection::{Arg, Pools, again};
+use super::failure::Failure;
+use super::sql::Texts;
 use super::{DueRoom, Error, OpenMember, OpenMessage, OpenRoom, PushKind, Settled, Store, postgres, sqlite};
 use crate::ids::{MessageId, RoomId, ServerId, UserId};
 
@@ -22,6 +24,9 @@ pub const MAX_PUSHES: usize = 1_000;
 /// How long a room that is due is left to the server that looked last. That one knows how it stands, and no other is
 /// to come in its way; it looks twice a second.
 const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// Nothing is put off for as long as that. What is due later was noted before the database's clock was set back.
+const TOO_LATE: Duration = Duration::from_secs(2 * 3600);
 
 /// What was decided, as the database takes it. JSON texts.
 pub(super) struct Decisions {
@@ -78,6 +83,23 @@ impl Store {
         Ok(rows.into_iter().map(due_room).collect())
     }
 
+    /// Makes due what would wait for hours since the database's clock was set back: rooms, and pushes. Answers how many.
+    ///
+    /// # Errors
+    /// Those of the database only. The call may be repeated.
+    pub async fn make_up_for_clock(&self) -> Result<u64, Error> {
+        let args = [Arg::millis(TOO_LATE)];
+        let mut made_due = 0;
+        for sql in [|texts: &Texts| texts.bring_rooms, |texts: &Texts| texts.bring_pushes] {
+            made_due += again(|| async {
+                let mut db = self.writer().await?;
+                db.execute(sql(&db.dialect().push), &args).await
+            })
+            .await?;
+        }
+        Ok(made_due)
+    }
+
     /// What is open in rooms that were taken: the undecided messages, whoever wrote them, and the members who may not
     /// have them. In the order of `due`.
     ///
@@ -114,23 +136,37 @@ impl Store {
     /// most.
     ///
     /// # Errors
-    /// Those of the database only. The call may be repeated; some rooms may be settled already.
+    /// Those of the database only: a room that it does not take, or that is locked, fails alone. The call may be repeated;
+    /// some rooms may be settled already.
     pub async fn settle_rooms(&self, looker: &ServerId, settled: &[Settled], kinds: &[PushKind]) -> Result<u64, Error> {
-        let mut made = 0;
-        for batch in batches(settled) {
-            made += again(|| async {
-                match self.inner.pools {
-                    Pools::Sqlite { .. } => {
-                        let mut db = self.transaction().await?;
-                        let made = sqlite::settle(&mut db, looker, batch, kinds).await;
-                        db.finish(made).await
-                    }
-                    Pools::Postgres { .. } => postgres::settle(&mut self.writer().await?, looker, batch, kinds).await,
-                }
-            })
-            .await?;
+        let (mut made, mut failed) = (0, None);
+        let mut waiting = batches(settled);
+        // The first is the last.
+        waiting.reverse();
+        while let Some(batch) = waiting.pop() {
+            match self.settle(looker, batch, kinds).await {
+                Ok(count) => made += count,
+                Err(failure) if !failure.is_of_what_was_asked() => return Err(failure.into()),
+                // One room that cannot be settled must not hold up the others.
+                Err(_) if batch.len() > 1 => waiting.extend(batch.chunks(1).rev()),
+                Err(failure) => failed = Some(failure),
+            }
         }
-        Ok(made)
+        failed.map_or(Ok(made), |failure| Err(failure.into()))
+    }
+
+    async fn settle(&self, looker: &ServerId, batch: &[Settled], kinds: &[PushKind]) -> Result<u64, Failure> {
+        again(|| async {
+            match self.inner.pools {
+                Pools::Sqlite { .. } => {
+                    let mut db = self.transaction().await?;
+                    let made = sqlite::settle(&mut db, looker, batch, kinds).await;
+                    db.finish(made).await
+                }
+                Pools::Postgres { .. } => postgres::settle(&mut self.writer().await?, looker, batch, kinds).await,
+            }
+        })
+        .await
     }
 }
 

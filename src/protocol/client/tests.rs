@@ -64,7 +64,7 @@ fn an_error_names_the_field_and_what_would_be_right() {
         (r#"{"type":"device_token","token":"x"}"#, "provider: must be \"fcm\""),
         (r#"{"type":"device_token","provider":"apns","token":"x"}"#, "provider: must be \"fcm\""),
         (r#"{"type":"device_token","provider":"fcm"}"#, "token: is missing"),
-        (r#"{"type":"device_token","provider":"fcm","token":""}"#, "token: must be 1 to 4096 bytes"),
+        (r#"{"type":"device_token","provider":"fcm","token":""}"#, "token: must be 1 to 2048 bytes"),
         (r#"{"type":"device_token","provider":"fcm","token":"a\n"}"#, "without control characters"),
     ] {
         assert!(reject(text).message.contains(part), "{text}: {}", reject(text).message);

@@ -7,6 +7,10 @@ pub(in crate::store) struct Texts {
     /// Takes rooms that are due. `$1` and `$2` as above, `$3` how many, `$4` for how many ms, `$5` how many entries one
     /// look goes through.
     pub(in crate::store) take_rooms: &'static str,
+    /// Makes rooms due that would be no sooner than in `$1` ms.
+    pub(in crate::store) bring_rooms: &'static str,
+    /// Makes pushes due that would be no sooner than in `$1` ms.
+    pub(in crate::store) bring_pushes: &'static str,
     /// The undecided messages of rooms. `$1` a JSON array of objects with `room`, `swept`, `upto`.
     pub(in crate::store) open_messages: &'static str,
     /// The members for whom something is undecided. `$1` as above.
@@ -61,6 +65,8 @@ macro_rules! texts {
                 UPDATE rooms SET due = ", $now, " + $4, looker = $1 WHERE id IN (SELECT id FROM ripe)
                 RETURNING id, swept, CASE WHEN head < swept + $5 THEN head ELSE swept + $5 END AS upto, due"
             ),
+            bring_rooms: texts!(@bring "rooms", $now, $skip_locked),
+            bring_pushes: texts!(@bring "pushes", $now, $skip_locked),
             open_messages: concat!(
                 "SELECT m.room, m.seq, m.id, m.sender, ", $now, " - m.at AS age
                 FROM ", $rooms, "
@@ -94,10 +100,10 @@ macro_rules! texts {
                     s.at, s.body, p.tries, ", $now, " - p.made AS age,
                     m.user_id IS NOT NULL AND m.since <= p.seq AND m.delivered < p.seq AND m.read < p.seq
                         AND NOT m.muted AND NOT coalesce(u.muted, false)
-                        AND NOT EXISTS (
+                        AND (p.token = '' OR EXISTS (
                             SELECT 1 FROM device_tokens t
-                            WHERE t.provider = p.kind AND t.token = p.token AND t.user_id <> p.user_id
-                        ) AS wanted
+                            WHERE t.provider = p.kind AND t.token = p.token AND t.user_id = p.user_id
+                        )) AS wanted
                 FROM pushes p
                 JOIN messages s ON s.room = p.room AND s.seq = p.seq
                 JOIN rooms r ON r.id = p.room
@@ -152,6 +158,13 @@ macro_rules! texts {
     (@ripe $now:literal) => {
         concat!(
             "WHERE due <= ", $now, " AND (looker IS NULL OR looker = $1 OR due <= ", $now, " - $2)"
+        )
+    };
+    (@bring $table:literal, $now:literal, $skip_locked:literal) => {
+        concat!(
+            "WITH late AS MATERIALIZED (
+                SELECT id FROM ", $table, " WHERE due > ", $now, " + $1 ORDER BY due ", $skip_locked, "
+            ) UPDATE ", $table, " SET due = ", $now, " WHERE id IN (SELECT id FROM late)"
         )
     };
     (@done $greatest:literal) => {

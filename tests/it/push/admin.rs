@@ -61,6 +61,8 @@ async fn a_web_page_can_neither_read_nor_replay() {
         ("origin", "null"),
         ("sec-fetch-site", "cross-site"),
         ("sec-fetch-site", "same-origin"),
+        // A name of a stranger that was bound to our address.
+        ("host", "evil.example:9600"),
     ] {
         let read = |client: &reqwest::Client, base: String| client.get(base + "/pushes/dead").header(header, value);
         assert_eq!(server.ask_admin(read).await.0, 403, "{header}: {value}");

@@ -20,6 +20,7 @@ on_both!(
     a_push_for_who_left_or_came_back_later_is_not_wanted,
     a_token_of_no_more_use_is_forgotten_with_all_its_pushes,
     what_was_sent_to_a_device_is_not_for_its_next_user,
+    a_dead_letter_is_not_replayed_to_a_device_that_was_signed_out,
     pushes_taken_and_finished_at_once_never_deadlock,
 );
 
@@ -265,6 +266,18 @@ async fn what_was_sent_to_a_device_is_not_for_its_next_user(database: Database) 
     assert_eq!(count(&database).await, 3, "it is not theirs");
     store.forget_token(&user("b"), "fcm", "u").await.unwrap();
     assert_eq!(count(&database).await, 2);
+}
+
+async fn a_dead_letter_is_not_replayed_to_a_device_that_was_signed_out(database: Database) {
+    let store = database.open().await;
+    store.register_token(&user("b"), None, "fcm", "t").await.unwrap();
+    pushed(&store, 1).await;
+    let push = take(&store, &[PushKind::Fcm]).await.remove(0);
+    assert!(push.wanted);
+    finish(&store, &push, dead()).await;
+    store.forget_token(&user("b"), "fcm", "t").await.unwrap();
+    assert_eq!(store.replay_pushes(None).await.unwrap(), 1);
+    assert!(!take(&store, &[PushKind::Fcm]).await.remove(0).wanted);
 }
 
 async fn pushes_taken_and_finished_at_once_never_deadlock(database: Database) {

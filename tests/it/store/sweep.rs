@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use minichat::ids::ServerId;
+use minichat::protocol::PushToken;
 use minichat::store::{Became, Change, DueRoom, LOOK, OpenRoom, PushKind, PushOutcome, Settled};
 use sqlx::migrate::Migrator;
 
@@ -19,12 +20,15 @@ on_both!(
     a_room_is_left_to_who_looked_last_until_it_is_late,
     a_room_is_settled_with_its_pushes_and_due_no_more,
     a_room_that_another_has_taken_is_passed_over_wholly,
+    a_room_that_cannot_be_settled_does_not_hold_up_the_others,
     what_comes_between_the_look_and_its_end_makes_the_room_due_again,
     nothing_is_pushed_twice,
     what_is_acknowledged_while_it_is_decided_is_not_pushed,
     a_look_shows_what_is_open_and_for_whom,
     a_look_is_bounded,
+    a_clock_that_is_set_back_holds_up_neither_rooms_nor_pushes,
     each_device_gets_a_push_of_its_own,
+    the_longest_token_of_the_longest_user_is_pushed_to,
     messages_positions_and_looks_at_once_lose_and_double_nothing,
 );
 
@@ -234,6 +238,24 @@ async fn a_room_that_another_has_taken_is_passed_over_wholly(database: Database)
     assert_eq!(database.number("SELECT pushed FROM members WHERE room = 'r' AND user_id = 'b'").await, Some(0));
 }
 
+async fn a_room_that_cannot_be_settled_does_not_hold_up_the_others(database: Database) {
+    let store = database.open().await;
+    for room in ["r", "s", "t"] {
+        make(&store, room, &["a", "b"]).await;
+        sent(&store, room, "a", room).await;
+    }
+    let mut rooms = Vec::new();
+    eventually("three rooms are due", async || {
+        rooms.extend(take(&store, "one").await);
+        (rooms.len() == 3).then_some(())
+    })
+    .await;
+    // No database has a place of this number. One of them says so.
+    let asked: Vec<_> = rooms.iter().zip([2, u64::MAX, 2]).map(|(due, seq)| settled(due, &[("b", seq)])).collect();
+    let _ = store.settle_rooms(&server("one"), &asked, WEBHOOK).await;
+    assert_eq!(database.number("SELECT count(*) FROM pushes").await, Some(2));
+}
+
 async fn what_comes_between_the_look_and_its_end_makes_the_room_due_again(database: Database) {
     let store = database.open().await;
     make(&store, "r", &["a", "b"]).await;
@@ -329,6 +351,21 @@ async fn a_look_is_bounded(database: Database) {
     assert_eq!((due.swept, due.upto), (LOOK.into(), u64::from(LOOK) + 4));
 }
 
+async fn a_clock_that_is_set_back_holds_up_neither_rooms_nor_pushes(database: Database) {
+    let store = database.open().await;
+    make(&store, "r", &["a", "b"]).await;
+    sent(&store, "r", "a", "1").await;
+    let due = taken(&store, "one").await;
+    assert_eq!(store.settle_rooms(&server("one"), &[settled(&due, &[("b", 2)])], WEBHOOK).await.unwrap(), 1);
+    sent(&store, "r", "a", "2").await;
+    assert_eq!(store.make_up_for_clock().await.unwrap(), 0, "nothing waits for long");
+    database.run("UPDATE rooms SET due = due + 86400000").await;
+    database.run("UPDATE pushes SET due = due + 86400000").await;
+    assert_eq!(store.make_up_for_clock().await.unwrap(), 2);
+    assert_eq!(take(&store, "one").await.len(), 1);
+    assert_eq!(store.take_pushes(WEBHOOK, 9, HOLD).await.unwrap().len(), 1);
+}
+
 async fn each_device_gets_a_push_of_its_own(database: Database) {
     let store = database.open().await;
     make(&store, "r", &["a", "b", "c"]).await;
@@ -342,6 +379,18 @@ async fn each_device_gets_a_push_of_its_own(database: Database) {
     let pushes = store.take_pushes(&[PushKind::Fcm], 9, HOLD).await.unwrap();
     let tokens: HashSet<_> = pushes.iter().map(|push| (push.user.as_str(), push.token.as_str())).collect();
     assert_eq!(tokens, HashSet::from([("b", "t"), ("b", "u")]));
+}
+
+async fn the_longest_token_of_the_longest_user_is_pushed_to(database: Database) {
+    let store = database.open().await;
+    let name = "x".repeat(128);
+    make(&store, "r", &["a", &name]).await;
+    sent(&store, "r", "a", "1").await;
+    // An index would shorten what repeats itself.
+    let token: String = (0..PushToken::MAX_BYTES).map(|_| rand::random_range('!'..='~')).collect();
+    store.register_token(&user(&name), None, "fcm", &token).await.unwrap();
+    let asked = [settled(&taken(&store, "one").await, &[(&name, 2)])];
+    assert_eq!(store.settle_rooms(&server("one"), &asked, &[PushKind::Fcm]).await.unwrap(), 1);
 }
 
 /// Two servers look while two others' messages and positions come in; in the end each message has one push for the
