@@ -212,7 +212,9 @@ fn the_javascript_client_obeys_the_table_of_close_codes() {
     let table = CLIENT.split("const CLOSES = {").nth(1).and_then(|rest| rest.split("};").next()).unwrap();
     let row = |line: &'static str| line.trim().trim_end_matches(',').split_once(": ");
     let shown: Vec<_> = table.lines().filter_map(row).collect();
-    let written: Vec<_> = Close::ALL.iter().map(|close| (close.code().to_string(), quoted(*close))).collect();
+    // What it does not name is "later" to it.
+    let named = Close::ALL.iter().filter(|close| words(**close) != "later");
+    let written: Vec<_> = named.map(|close| (close.code().to_string(), quoted(*close))).collect();
     let shown: Vec<_> = shown.into_iter().map(|(code, word)| (code.to_owned(), word.to_owned())).collect();
     assert_eq!(shown, written);
 }
