@@ -226,6 +226,10 @@ def play():
     answer = a.until("answer", lambda frame: frame.get("cid") == "create")
     check("the room is made", answer["type"] == "room" and answer["room"] == "team", answer)
 
+    # Who is new in a room reads it from the store first; what comes then is sent to them.
+    for person in (b, c):
+        person.until("created", lambda frame: frame.get("event") == "created")
+
     sent = send(a, "team", "hi")
     check("the message is stored", sent["type"] == "sent", sent)
     expect_delivery(a, b, "team", sent, "hi", "local")

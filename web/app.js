@@ -231,7 +231,7 @@ function signIn(name) {
 
 function askForName() {
   $("login").hidden = false;
-  $("name").value = new URLSearchParams(location.search).get("name") ?? "";
+  $("name").value = new URLSearchParams(location.search).get("user") ?? "";
   $("name").focus();
   $("login-form").onsubmit = (event) => {
     event.preventDefault();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
@@ -62,7 +63,8 @@ impl fmt::Display for SecretUrl {
             return f.write_str(MASK);
         }
         // PostgreSQL takes a password as a parameter too.
-        let secret = |name: &str| ["password", "secret", "token"].iter().any(|word| name.contains(word));
+        let secret =
+            |name: &str| ["password", "secret", "token", "key", "auth", "sig"].iter().any(|word| name.contains(word));
         if self.0.query_pairs().any(|(name, _)| secret(&name)) {
             let mut pairs = shown.query_pairs_mut();
             pairs.clear();
@@ -178,9 +180,11 @@ fn from_one_second(text: &str, most: &str) -> Result<Duration, String> {
 
 /// Reads what is to be logged.
 pub(super) fn directive(text: &str) -> Result<String, String> {
+    // A word that is no level would be taken for the name of a module, and silence all others.
+    let is_clear = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
     match EnvFilter::try_new(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("write a level, such as info, or levels per module, such as warn,minichat=debug".into()),
+        Ok(_) if text.split(',').all(|part| is_clear(part.trim())) => Ok(text.to_owned()),
+        _ => Err("write a level, such as info, or levels per module, such as warn,minichat=debug".into()),
     }
 }
 

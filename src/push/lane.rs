@@ -120,13 +120,13 @@ impl Lane {
 
 /// One line about a push, without what it says and to which device.
 fn tell(push: &Push, became: &Became) {
-    let (kind, user, message) = (push.kind.as_str(), &push.user, push.message);
+    let (kind, user, id) = (push.kind.as_str(), &push.user, push.message);
     match became {
-        Became::Done => debug!(kind, %user, %message, "pushed"),
-        Became::Unregistered => debug!(kind, %user, %message, "the device is not registered any more"),
+        Became::Done => debug!(kind, %user, %id, "pushed"),
+        Became::Unregistered => debug!(kind, %user, %id, "the device is not registered any more"),
         Became::Again { after_ms, reason, .. } => {
-            debug!(kind, %user, %message, tries = push.tries, after_ms, reason, "the push is to be tried again");
+            debug!(kind, %user, %id, tries = push.tries, after_ms, reason, "the push is to be tried again");
         }
-        Became::Dead { reason } => warn!(kind, %user, %message, tries = push.tries, reason, "the push is given up"),
+        Became::Dead { reason } => warn!(kind, %user, %id, tries = push.tries, reason, "the push is given up"),
     }
 }

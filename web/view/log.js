@@ -134,7 +134,7 @@ export class Log {
     if (!peer) return item;
     const link = make("a", "", "Be them in a second window");
     Object.assign(link, {
-      href: `/?name=${encodeURIComponent(peer)}#/with/${encodeURIComponent(this.#context.me)}`,
+      href: `/?user=${encodeURIComponent(peer)}#/with/${encodeURIComponent(this.#context.me)}`,
       target: "_blank",
       rel: "noopener noreferrer",
     });
