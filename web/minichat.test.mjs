@@ -115,6 +115,7 @@ describe("one server", async () => {
     const room = await alice.chat.create({ open: true });
     const there = await bob.chat.join(room.id);
     await there.leave();
+    await eventually("the end of it", () => !bob.chat.rooms.has(room.id)); // what waits then is given up
     const message = there.send("am I in?");
     await eventually("the refusal", () => message.state === "failed");
     assert.equal(message.error.code, "not_found");
