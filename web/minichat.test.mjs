@@ -271,7 +271,7 @@ describe("one server", async () => {
   });
 
   test("10,000 missed messages come in order, and memory is bounded", async () => {
-    const alice = await arrive(fresh("alice"), { inFlight: 500, outboxLimit: 10_000 });
+    const alice = await arrive(fresh("alice"), { inFlight: 500, outboxLimit: 10_001 });
     const bob = await arrive(fresh("bob"), { keep: 200 });
     const room = alice.chat.direct(bob.chat.user);
     room.send(0);

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::feed::{Arrival, Attachment, Feed, Given, Standing};
-use crate::ids::{RoomId, ServerId};
+use crate::ids::{RoomId, ServerId, UserId};
 use crate::metrics::Metrics;
 use crate::protocol::{Frame, TracePath};
 use crate::sessions::{Owed, Session};
@@ -25,7 +25,14 @@ const PAGE: (u32, usize) = (200, 64 * 1024);
 const RETRY: Duration = Duration::from_millis(500);
 
 /// What was read of a room after a seq.
-pub(super) type Fetched = (RoomId, u64, Result<Page, Error>);
+pub(super) type Fetched = (RoomId, u64, Result<Read, Error>);
+
+/// What a read found.
+pub(super) enum Read {
+    Page(Page),
+    /// The user is not a member any more. The entry that says so, where it is not long past.
+    Departed(Option<Entry>),
+}
 
 /// The reading of a page of a room.
 type Fetch = (RoomId, Pin<Box<dyn Future<Output = Fetched> + Send>>);
@@ -53,6 +60,14 @@ struct Place {
     behind: Option<u64>,
     /// Something was noted since the last read began.
     noted: bool,
+}
+
+/// Reads the next page of a room, or how the user left it.
+async fn read(store: &Store, user: &UserId, room: &RoomId, after: u64) -> Result<Read, Error> {
+    match store.page(user, room, after, PAGE.0, PAGE.1).await {
+        Err(Error::Refused(Refusal::NotFound)) => store.departure(user, room, after).await.map(Read::Departed),
+        page => page.map(Read::Page),
+    }
 }
 
 impl CatchUp {
@@ -136,25 +151,25 @@ impl CatchUp {
                 if pause {
                     sleep(RETRY).await;
                 }
-                let page = store.page(&user, &room, after, PAGE.0, PAGE.1).await;
-                (room, after, page)
+                let read = read(&store, &user, &room, after).await;
+                (room, after, read)
             });
             return Some((reading, fetch));
         }
     }
 
     /// Takes a page: what is to be written. At the room's end the session becomes live.
-    pub(super) fn take(&mut self, (room, after, page): Fetched) -> Vec<Frame> {
-        match page {
-            Ok(page) => self.take_page(&room, after, page),
+    pub(super) fn take(&mut self, (room, after, read): Fetched) -> Vec<Frame> {
+        match read {
+            Ok(Read::Page(page)) => self.take_page(&room, after, page),
             // Who left and came back while it was read, was noted.
-            Err(Error::Refused(Refusal::NotFound)) if self.rooms.get(&room).is_some_and(|place| place.noted) => {
+            Ok(Read::Departed(_)) if self.rooms.get(&room).is_some_and(|place| place.noted) => {
                 self.waiting.push_back(room);
                 Vec::new()
             }
-            Err(Error::Refused(Refusal::NotFound)) => {
+            Ok(Read::Departed(departure)) => {
                 debug!(%room, user = %self.session.user, "no longer a member");
-                self.leave(&room)
+                self.depart(&room, departure)
             }
             Err(error) => {
                 warn!(%room, user = %self.session.user, %error, "cannot read a page yet");
@@ -169,9 +184,12 @@ impl CatchUp {
         let last = page.entries.last().map_or(after.max(page.head), |last| last.seq);
         let Some(place) = self.rooms.get_mut(room) else { return Vec::new() };
         let standing = place.attachment.go_live(last, page.head);
-        // Out: the user has left. If they came back, a note says so, and what it leads to begins at their join.
+        // Out: the user has left, and the next read tells when. If they came back, a note says so, and what it leads to
+        // begins at their join.
         if standing == Standing::Out {
-            return self.leave(room);
+            self.pause = true;
+            self.waiting.push_back(room.clone());
+            return Vec::new();
         }
         place.behind = (standing == Standing::CatchingUp).then_some(last);
         self.pause = place.behind.is_some() && page.entries.is_empty();
@@ -183,10 +201,13 @@ impl CatchUp {
         frames
     }
 
-    fn leave(&mut self, room: &RoomId) -> Vec<Frame> {
+    /// Gives the room up. The user's own leave is the last that is written of it.
+    fn depart(&mut self, room: &RoomId, departure: Option<Entry>) -> Vec<Frame> {
         self.pause = false;
         self.rooms.remove(room);
-        self.settle(room, u64::MAX)
+        let mut frames: Vec<_> = departure.into_iter().flat_map(|entry| self.frames(entry)).collect();
+        frames.extend(self.settle(room, u64::MAX));
+        frames
     }
 
     /// The answers that are still owed of a room that was read up to `last`.

@@ -31,6 +31,13 @@ const BACKWARD: &str = entries!("DESC");
 
 const BY_CID: &str = "SELECT room, seq, id, sender, cid, at, event, body FROM messages WHERE sender = $1 AND cid = $2";
 
+/// The latest entries of a room (`$1`) after `$2` by which users have left it, at most `$3`.
+const DEPARTURES: &str = "SELECT room, seq, id, sender, cid, at, event, body FROM messages
+    WHERE room = $1 AND seq > $2 AND event = 'left' ORDER BY seq DESC LIMIT $3";
+
+/// How many departures are looked through for one user's own.
+const MAX_DEPARTURES: i64 = 256;
+
 #[derive(sqlx::FromRow)]
 struct EntryRow {
     room: String,
@@ -132,6 +139,19 @@ impl Store {
         let head = head(db, room).await?.ok_or(Refusal::NotFound)?;
         let entries = entries(db, FORWARD, room, (after, head + 1), Bounds { rows, bytes }).await?;
         Ok(Page { entries, head })
+    }
+
+    /// The entry after `after` by which `user`, who is not a member any more, has left the room; none where it is further
+    /// back than the latest 256 by which somebody has.
+    ///
+    /// # Errors
+    /// Those of the database only.
+    pub async fn departure(&self, user: &UserId, room: &RoomId, after: u64) -> Result<Option<Entry>, Error> {
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let args = [Arg::Text(room.as_str()), Arg::Number(after), Arg::Number(MAX_DEPARTURES)];
+        let rows: Vec<EntryRow> = self.reader().await?.all(DEPARTURES, &args).await?;
+        let is_theirs = |entry: &Entry| matches!(&entry.content, Content::Event(event) if event.users.contains(user));
+        Ok(rows.into_iter().map(Entry::from).find(is_theirs))
     }
 
     /// The message that `sender` marked with `cid`, if it is stored.

@@ -139,3 +139,42 @@ async fn a_newer_session_of_a_device_replaces_the_older_and_misses_nothing() {
     new.expect_body("hello").await;
     new.assert_in_order("team");
 }
+
+fn is_own_leave(message: &serde_json::Value, user: &str) -> bool {
+    message["event"] == "left" && message["users"][0] == user
+}
+
+#[tokio::test]
+async fn who_leaves_before_having_read_what_is_there_is_told_that_they_have_left() {
+    let server = Server::start(&[]).await;
+    let mut alice = Client::connect(&server, "alice").await;
+    let mut bob = Client::connect(&server, "bob").await;
+    for round in 0..20 {
+        let room = format!("room-{round}");
+        alice.ask_for("room", json!({"type": "create", "room": room, "open": true})).await;
+        bob.send_frame(json!({"type": "join", "room": room})).await;
+        bob.send_frame(json!({"type": "leave", "room": room})).await;
+        bob.expect_message(|message| message["room"] == room && is_own_leave(message, "bob")).await;
+        bob.sync().await;
+        assert_eq!(bob.seqs(&room).last(), Some(&3), "and of nothing after it");
+    }
+}
+
+#[tokio::test]
+async fn who_is_removed_while_they_catch_up_is_told_so_last_of_all() {
+    let server = Server::start(&[]).await;
+    let mut alice = Client::connect(&server, "alice").await;
+    alice.create("team", &["bob"]).await;
+    fill(&mut alice, "team", 3_000, |_| json!("x".repeat(4_096))).await;
+    // Does not read on yet: 12 MB are more than the system takes for it.
+    let mut bob = Client::connect_as(&server, "bob", json!({"cursors": {"team": 0}})).await;
+    alice.ask_for("ok", json!({"type": "remove", "room": "team", "users": ["bob"]})).await;
+    alice.say("team", "not for bob").await;
+    bob.expect_message(|message| is_own_leave(message, "bob")).await;
+    bob.sync().await;
+    let seqs = bob.seqs("team");
+    assert_eq!(seqs.last(), Some(&3_002));
+    let before = &seqs[..seqs.len() - 1];
+    assert!(before.len() < 3_001, "it was removed while it caught up");
+    assert_eq!(before, (1..=before.len() as u64).collect::<Vec<_>>());
+}
