@@ -122,7 +122,10 @@ async fn upgrade(
         .max_frame_size(MAX_FRAME_BYTES)
         .on_upgrade(async move |socket| {
             let _counted = counted;
-            gateway.serve(Socket::new(socket, link, gateway.config.write_timeout), known, place).await;
+            let socket = Socket::new(socket, link, gateway.config.write_timeout);
+            // A task of its own: this one would hold all that the upgrade took to the end of the connection.
+            let lifecycle = gateway.lifecycle.clone();
+            lifecycle.spawn("connection", async move { gateway.serve(socket, known, place).await });
         })
 }
 
@@ -171,54 +174,62 @@ impl Gateway {
         ))
     }
 
-    /// Serves one socket from its upgrade to its end.
-    async fn serve(&self, mut socket: Socket, known: Known, _place: OwnedSemaphorePermit) {
+    /// Serves one socket from its upgrade to its end. What begins and what ends it is boxed, so that the memory for it
+    /// is there only meanwhile; most connections are idle most of the time.
+    async fn serve(&self, socket: Socket, known: Known, _place: OwnedSemaphorePermit) {
         self.metrics.connects.inc();
         let _open = Open::new(&self.metrics);
+        let (socket, end) = match Box::pin(self.greet(socket, known)).await {
+            Ok((mut connection, seat)) => {
+                let end = connection.run().await;
+                info!(user = %seat.session.user, session = %seat.session.id, ?end, "session ended");
+                // The seat, and with it the user's place in the registry, is free before the last words are said.
+                drop(seat);
+                (connection.into_socket(), end)
+            }
+            Err(ended) => ended,
+        };
+        Box::pin(self.part(socket, end)).await;
+    }
+
+    /// Hears who it is and begins the session; if there is none, says how it ends.
+    async fn greet(&self, mut socket: Socket, known: Known) -> Result<(Connection, Seat), (Socket, End)> {
         let known = match known {
             Known::Yes(identity) => Some(identity),
             Known::NotYet => None,
-            Known::Refused => return self.close(socket, Close::Unauthenticated).await,
+            Known::Refused => return Err((socket, End::Close(Close::Unauthenticated))),
         };
         match handshake::greet(&mut socket, &self.auth, known).await {
             Ok(greeted) => self.begin(socket, greeted).await,
-            Err(Failed::Close(close)) => self.close(socket, close).await,
-            Err(Failed::Gone) => socket.part().await,
+            Err(Failed::Close(close)) => Err((socket, End::Close(close))),
+            Err(Failed::Gone) => Err((socket, End::Gone)),
         }
     }
 
     /// Seats the session, tells the registry, and only then says welcome and looks for what the client has missed: so
     /// a message is either found there, or its sender finds the session.
-    async fn begin(&self, socket: Socket, greeted: Greeted) {
-        let Ok(id) = self.ids.next() else { return self.close(socket, Close::TryLater).await };
+    async fn begin(&self, socket: Socket, greeted: Greeted) -> Result<(Connection, Seat), (Socket, End)> {
+        let Ok(id) = self.ids.next() else { return Err((socket, End::Close(Close::TryLater))) };
         let Greeted { identity, hello, first } = greeted;
         let trace = hello.trace && self.config.trace_frames;
         let queue_bytes = self.config.queue_bytes;
         let session = Session::new(SessionId(id), identity.user.clone(), hello.device.clone(), trace, queue_bytes);
         let seat = self.router.parts().sessions.seat(session);
         if self.lifecycle.stop.is_cancelled() {
-            return self.close(socket, Close::GoingAway).await;
+            return Err((socket, End::Close(Close::GoingAway)));
         }
         self.router.register(&seat.session, CLAIM_PATIENCE).await;
         let mut connection = self.connection(socket, &seat, &identity);
         connection.queue(self.welcome(&seat.session));
         if self.enter_rooms(&mut connection, &seat.session, &hello.cursors).await.is_err() {
-            return self.close(connection.into_socket(), Close::TryLater).await;
+            return Err((connection.into_socket(), End::Close(Close::TryLater)));
         }
         seat.entered();
         if let Some(first) = first {
             connection.answer(first).await;
         }
         info!(user = %identity.user, session = %seat.session.id, "session began");
-        let end = connection.run().await;
-        info!(user = %identity.user, session = %seat.session.id, ?end, "session ended");
-        // The seat, and with it the user's place in the registry, is free before the last words are said.
-        let socket = connection.into_socket();
-        drop(seat);
-        match end {
-            End::Close(close) => self.close(socket, close).await,
-            End::Gone => socket.part().await,
-        }
+        Ok((connection, seat))
     }
 
     fn connection(&self, socket: Socket, seat: &Seat, identity: &Identity) -> Connection {
@@ -265,9 +276,14 @@ impl Gateway {
         }
     }
 
-    async fn close(&self, socket: Socket, close: Close) {
-        self.metrics.closed(close);
-        socket.close(close, COME_BACK_WITHIN).await;
+    async fn part(&self, socket: Socket, end: End) {
+        match end {
+            End::Close(close) => {
+                self.metrics.closed(close);
+                socket.close(close, COME_BACK_WITHIN).await;
+            }
+            End::Gone => socket.part().await,
+        }
     }
 }
 
@@ -306,6 +322,17 @@ impl Drop for Open<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The size of the future that serves a connection.
+    fn future_bytes<'a, F>(_: impl FnOnce(&'a Gateway, Socket, Known, OwnedSemaphorePermit) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_holds_no_memory_for_what_it_is_not_doing() {
+        let bytes = future_bytes(Gateway::serve);
+        assert!(bytes <= 2_048, "{bytes} bytes for each connection: box what is rare");
+    }
 
     #[test]
     fn a_session_starts_where_the_client_the_device_or_the_user_left_off_and_never_before_the_last_join() {

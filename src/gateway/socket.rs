@@ -27,7 +27,8 @@ pub(super) enum Happened {
 /// A WebSocket over a link.
 #[derive(Debug)]
 pub(super) struct Socket {
-    socket: WebSocket,
+    /// Boxed, since it is large and moves from phase to phase of the connection.
+    socket: Box<WebSocket>,
     link: Link,
     write_timeout: Duration,
     writing: Option<Progress>,
@@ -45,7 +46,7 @@ struct Progress {
 impl Socket {
     /// A socket whose writes fail when for `write_timeout` not one byte could leave.
     pub(super) fn new(socket: WebSocket, link: Link, write_timeout: Duration) -> Self {
-        Self { socket, link, write_timeout, writing: None, write_first: false }
+        Self { socket: Box::new(socket), link, write_timeout, writing: None, write_first: false }
     }
 
     /// Waits for the next message. Cancel-safe.
