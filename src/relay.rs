@@ -3,6 +3,7 @@
 //! It can push to local sessions only. It has no router, so what was relayed is never relayed again.
 
 mod age;
+mod answers;
 mod inbox;
 mod probe;
 
@@ -22,6 +23,7 @@ use crate::lifecycle::Lifecycle;
 use crate::wire;
 use crate::wire::relay_server::{Relay, RelayServer};
 use age::Ages;
+use answers::Answers;
 pub use inbox::Inbox;
 pub use probe::Probe;
 
@@ -136,22 +138,29 @@ async fn take_all(
     inbox: &Inbox,
     peer: &Peer,
     mut requests: Streaming<wire::RelayRequest>,
-    answers: mpsc::Sender<Result<wire::RelayResponse, Status>>,
+    to_peer: mpsc::Sender<Result<wire::RelayResponse, Status>>,
 ) {
-    let mut ages = Ages::default();
-    loop {
-        match requests.message().await {
-            Ok(Some(request)) => {
-                let response = inbox.take(peer, request, &mut ages);
-                if !response.answers.is_empty() && answers.send(Ok(response)).await.is_err() {
+    let (mut ages, mut answers) = (Ages::default(), Answers::default());
+    let mut ended = false;
+    while !ended {
+        let ready = tokio::select! {
+            request = requests.message() => match request {
+                Ok(Some(request)) => answers.add(inbox.take(peer, request, &mut ages)),
+                Ok(None) => {
+                    ended = true;
+                    answers.take()
+                }
+                Err(status) => {
+                    warn!(server = %peer.id, why = status.message(), "a server's stream broke");
                     return;
                 }
-            }
-            Ok(None) => return,
-            Err(status) => {
-                warn!(server = %peer.id, why = status.message(), "a server's stream broke");
-                return;
-            }
+            },
+            () = answers.due() => answers.take(),
+        };
+        if let Some(response) = ready
+            && to_peer.send(Ok(response)).await.is_err()
+        {
+            return;
         }
     }
 }

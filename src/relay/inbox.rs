@@ -42,7 +42,7 @@ struct Stored {
 
 impl Inbox {
     /// Takes one message of a stream and answers its items.
-    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages) -> wire::RelayResponse {
+    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages) -> Vec<wire::Answer> {
         if let Some(status) = request.status {
             self.cluster.heard(&peer.id, peer.boot, status);
         }
@@ -52,8 +52,7 @@ impl Inbox {
         for heal in request.heals {
             self.heal(&heal);
         }
-        let answers = request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect();
-        wire::RelayResponse { answers }
+        request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect()
     }
 
     fn answer(&self, peer: &Peer, item: wire::Item, ages: &mut Ages) -> wire::Answer {

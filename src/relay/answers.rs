@@ -1,0 +1,95 @@
+//! Answers on their way back. One that only says "queued" is in no hurry: all it does is to let the sender forget the
+//! item. Sent one by one, such answers would double the messages between two servers that have little to say.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::wire;
+
+/// How many answers go back as soon as they are there.
+const ENOUGH: usize = 64;
+
+/// How long an answer may wait for others; far below the age at which a sender gives an item up.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// The answers of one stream that have not been sent yet.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    waiting: Vec<wire::Answer>,
+    /// When the first of them has waited for long enough.
+    due: Option<Instant>,
+}
+
+impl Answers {
+    /// Adds answers. Gives back what is to be sent now: all, where there are enough, or where one of them says that
+    /// somebody was not here, for whom the sender has to look elsewhere.
+    pub(super) fn add(&mut self, answers: Vec<wire::Answer>) -> Option<wire::RelayResponse> {
+        let is_urgent = answers.iter().any(|answer| !answer.not_here.is_empty());
+        self.waiting.extend(answers);
+        if is_urgent || self.waiting.len() >= ENOUGH {
+            return self.take();
+        }
+        if self.due.is_none() && !self.waiting.is_empty() {
+            self.due = Some(Instant::now() + PATIENCE);
+        }
+        None
+    }
+
+    /// All that wait, if any do.
+    pub(super) fn take(&mut self) -> Option<wire::RelayResponse> {
+        self.due = None;
+        let answers = std::mem::take(&mut self.waiting);
+        (!answers.is_empty()).then_some(wire::RelayResponse { answers })
+    }
+
+    /// Returns when some have waited for long enough; never while none do. Cancel-safe.
+    pub(super) async fn due(&self) {
+        match self.due {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queued(ids: std::ops::Range<u64>) -> Vec<wire::Answer> {
+        ids.map(|id| wire::Answer { id, ..wire::Answer::default() }).collect()
+    }
+
+    fn ids(response: Option<wire::RelayResponse>) -> Vec<u64> {
+        response.into_iter().flat_map(|response| response.answers).map(|answer| answer.id).collect()
+    }
+
+    #[test]
+    fn answers_wait_until_there_are_enough() {
+        let mut answers = Answers::default();
+        assert!(answers.add(queued(0..ENOUGH as u64 - 1)).is_none());
+        assert_eq!(ids(answers.add(queued(63..65))).len(), ENOUGH + 1);
+        assert!(answers.take().is_none());
+    }
+
+    #[test]
+    fn who_is_not_here_is_told_at_once_with_all_that_waited() {
+        let mut answers = Answers::default();
+        assert!(answers.add(queued(0..2)).is_none());
+        let not_here = wire::Answer { id: 2, not_here: vec![0], full: Vec::new() };
+        assert_eq!(ids(answers.add(vec![not_here])), [0, 1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_that_waits_says_when_they_go_and_with_none_nothing_does() {
+        let mut answers = Answers::default();
+        assert!(tokio::time::timeout(Duration::from_secs(60), answers.due()).await.is_err());
+        let begin = Instant::now();
+        answers.add(queued(0..1));
+        tokio::time::advance(PATIENCE / 2).await;
+        answers.add(queued(1..2));
+        answers.due().await;
+        assert!(begin.elapsed() < PATIENCE + Duration::from_millis(2));
+        assert_eq!(ids(answers.take()), [0, 1]);
+    }
+}
