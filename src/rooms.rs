@@ -49,6 +49,11 @@ impl Rooms {
         if let Some(list) = self.0.lists.get(room).filter(|list| list.version >= version) {
             return Ok(list);
         }
+        // Boxed, so that who mostly finds the list here need not have room for reading it.
+        Box::pin(self.load(room)).await
+    }
+
+    async fn load(&self, room: &RoomId) -> Result<Arc<Membership>, Error> {
         let list = Arc::new(self.0.store.membership(room).await?.ok_or(Refusal::NotFound)?);
         self.0.lists.insert(room.clone(), Arc::clone(&list));
         // After it is in: a change that came while it was loaded has been noted by now, or will find it.
@@ -81,7 +86,7 @@ impl Rooms {
         if let Some(room) = self.0.directs.get(&pair) {
             return Ok(Changed { room, entry: None });
         }
-        let changed = self.0.store.direct(from, to, id).await?;
+        let changed = Box::pin(self.0.store.direct(from, to, id)).await?;
         self.0.directs.insert(pair, changed.room.clone());
         Ok(changed)
     }

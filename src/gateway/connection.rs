@@ -85,12 +85,12 @@ impl Connection {
         self.given.catch_up.enter(room, cursor, head);
     }
 
-    /// Answers a frame. What that takes is boxed: it is large, and most of the time there is no frame to answer.
+    /// Answers a frame.
     pub(super) async fn answer(&mut self, parsed: Parsed) {
         let urgent = matches!(parsed.frame, Ok(ClientFrame::Ping));
         let answer = match parsed.frame {
             Ok(ClientFrame::Hello(hello)) => Some(Box::pin(self.greet_again(parsed.cid, hello)).await),
-            _ => Box::pin(self.given.router.accept(&self.given.session, parsed)).await,
+            _ => self.given.router.accept(&self.given.session, parsed).await,
         };
         match answer {
             Some(frame) if urgent => self.queue_early(frame),

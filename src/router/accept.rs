@@ -37,13 +37,27 @@ impl Router {
         cid: Option<&Cid>,
         frame: ClientFrame,
     ) -> Result<Option<Frame>, Reject> {
-        let user = &session.user;
         match frame {
             ClientFrame::Send { cid, to, body } => self.send(session, cid, to, body).await.map(|()| None),
             ClientFrame::Signal { to, body } => self.signal(session, &to, &body).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Typing(room) => self.typing(session, &room).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Ack(place) => self.position(session, place, false).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Read(place) => self.position(session, place, true).await.map(|()| ok_if_marked(cid)),
+            ClientFrame::Ping => Ok(Some(ServerFrame::Pong { cid }.encode())),
+            ClientFrame::Hello(_) => Ok(None),
+            // These wait for the store. What that takes is boxed, so that every connection need not have room for it.
+            frame => Box::pin(self.answer_from_store(session, cid, frame)).await,
+        }
+    }
+
+    async fn answer_from_store(
+        &self,
+        session: &Arc<Session>,
+        cid: Option<&Cid>,
+        frame: ClientFrame,
+    ) -> Result<Option<Frame>, Reject> {
+        let user = &session.user;
+        match frame {
             ClientFrame::History { room, from, limit } => {
                 self.history(session, cid, &room, from, limit).await.map(Some)
             }
@@ -63,15 +77,14 @@ impl Router {
                 self.settings(user, room.as_ref(), muted).await.map(|()| Some(ok(cid)))
             }
             ClientFrame::DeviceToken(said) => self.device_token(session, &said).await.map(|()| Some(ok(cid))),
-            ClientFrame::Ping => Ok(Some(ServerFrame::Pong { cid }.encode())),
-            ClientFrame::Hello(_) => Ok(None),
+            _ => Ok(None),
         }
     }
 
     async fn send(&self, session: &Arc<Session>, cid: Cid, to: Target, body: Box<str>) -> Result<(), Reject> {
         let room = match to {
             Target::Room(room) => room,
-            Target::User(user) => self.direct_room(&session.user, &user).await?,
+            Target::User(user) => Box::pin(self.direct_room(&session.user, &user)).await?,
         };
         let id = MessageId(self.fresh_id().map_err(|_| Reject::unavailable())?);
         let expected = session.expect(&cid);
@@ -92,7 +105,7 @@ impl Router {
     async fn position(&self, session: &Session, place: Place, read: bool) -> Result<(), Reject> {
         let Place { room, seq } = place;
         if self.known_to(session, &room).await?.is_none_or(|known| seq > known) {
-            let head = self.0.parts.store.view(&session.user, &room).await.map_err(reject)?.head;
+            let head = Box::pin(self.0.parts.store.view(&session.user, &room)).await.map_err(reject)?.head;
             if seq > head {
                 return Err(Reject::new(Code::PastHead, format!("seq: the latest in this room is {head}")));
             }
