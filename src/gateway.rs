@@ -184,8 +184,9 @@ impl Gateway {
                 let end = connection.run().await;
                 info!(user = %seat.session.user, session = %seat.session.id, ?end, "session ended");
                 // The seat, and with it the user's place in the registry, is free before the last words are said.
+                let socket = connection.into_socket();
                 drop(seat);
-                (connection.into_socket(), end)
+                (socket, end)
             }
             Err(ended) => ended,
         };

@@ -31,12 +31,13 @@ const BACKWARD: &str = entries!("DESC");
 
 const BY_CID: &str = "SELECT room, seq, id, sender, cid, at, event, body FROM messages WHERE sender = $1 AND cid = $2";
 
-/// The latest entries of a room (`$1`) after `$2` by which users have left it, at most `$3`.
+/// The entries after `$2`, of the latest `$3` of a room (`$1`), by which users have left it, the latest first.
 const DEPARTURES: &str = "SELECT room, seq, id, sender, cid, at, event, body FROM messages
-    WHERE room = $1 AND seq > $2 AND event = 'left' ORDER BY seq DESC LIMIT $3";
+    WHERE room = $1 AND seq > $2 AND seq > (SELECT head FROM rooms WHERE id = $1) - $3 AND event = 'left'
+    ORDER BY seq DESC LIMIT $3";
 
-/// How many departures are looked through for one user's own.
-const MAX_DEPARTURES: i64 = 256;
+/// How many of a room's latest entries are looked through for one user's departure.
+const LATEST: i64 = 1_000;
 
 #[derive(sqlx::FromRow)]
 struct EntryRow {
@@ -141,14 +142,14 @@ impl Store {
         Ok(Page { entries, head })
     }
 
-    /// The entry after `after` by which `user`, who is not a member any more, has left the room; none where it is further
-    /// back than the latest 256 by which somebody has.
+    /// The entry after `after` by which `user`, who is not a member any more, has left the room; none where it is not
+    /// among the latest 1,000 of the room.
     ///
     /// # Errors
     /// Those of the database only.
     pub async fn departure(&self, user: &UserId, room: &RoomId, after: u64) -> Result<Option<Entry>, Error> {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
-        let args = [Arg::Text(room.as_str()), Arg::Number(after), Arg::Number(MAX_DEPARTURES)];
+        let args = [Arg::Text(room.as_str()), Arg::Number(after), Arg::Number(LATEST)];
         let rows: Vec<EntryRow> = self.reader().await?.all(DEPARTURES, &args).await?;
         let is_theirs = |entry: &Entry| matches!(&entry.content, Content::Event(event) if event.users.contains(user));
         Ok(rows.into_iter().map(Entry::from).find(is_theirs))
