@@ -9,6 +9,7 @@ on_both!(
     a_page_is_bounded_in_rows_and_bytes_and_never_empty_before_the_head,
     a_page_before_ends_just_before_it,
     numbers_beyond_all_bounds_are_no_error,
+    who_has_left_finds_their_own_departure_and_only_that,
 );
 
 async fn a_view_begins_at_the_last_join(database: Database) {
@@ -79,4 +80,22 @@ async fn numbers_beyond_all_bounds_are_no_error(database: Database) {
     let page = store.page(&user("a"), &room("r"), u64::MAX, u32::MAX, usize::MAX).await.unwrap();
     assert!(page.entries.is_empty());
     assert!(store.range(&room("r"), u64::MAX, u32::MAX, usize::MAX).await.unwrap().entries.is_empty());
+}
+
+async fn who_has_left_finds_their_own_departure_and_only_that(database: Database) {
+    let store = database.open().await;
+    store.create(&new_room("r", "a", &["b", "c"], true)).await.unwrap();
+    change(&store, "r", "b", Change::Leave).await.unwrap();
+    change(&store, "r", "b", Change::Join).await.unwrap();
+    change(&store, "r", "a", Change::Remove(users(&["b"]))).await.unwrap();
+    change(&store, "r", "c", Change::Leave).await.unwrap();
+    sent(&store, "r", "a", "1").await;
+    let departure = async |who: &str, name: &str, after| {
+        store.departure(&user(who), &room(name), after).await.unwrap().map(|entry| entry.seq)
+    };
+    assert_eq!(departure("b", "r", 0).await, Some(4), "the latest");
+    assert_eq!(departure("c", "r", 0).await, Some(5));
+    assert_eq!(departure("b", "r", 4).await, None, "they have it");
+    assert_eq!(departure("x", "r", 0).await, None);
+    assert_eq!(departure("b", "none", 0).await, None);
 }
