@@ -308,6 +308,7 @@ mod tests {
             sender: "alice".parse().unwrap(),
             frame: bytes::Bytes::new(),
             recipients: vec!["bob".parse().unwrap()],
+            copies: Vec::new(),
             cid: None,
             event: None,
             receipt: None,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::ids::{Cid, MessageId, RoomId, UserId};
+use crate::ids::{Cid, MessageId, RoomId, ServerId, UserId};
 use crate::wire;
 
 /// One payload, encoded once, for the recipients that one server is thought to hold.
@@ -22,6 +22,8 @@ pub struct Item {
     pub frame: Bytes,
     /// Whom it is for, on that server.
     pub recipients: Vec<UserId>,
+    /// Of recipients that are on several servers, each of these: all of them have been sent it.
+    pub copies: Vec<(UserId, ServerId)>,
     /// The sender's mark, for the sender's own other sessions.
     pub cid: Option<Cid>,
     /// Set where the entry changes the room's membership.
@@ -101,6 +103,7 @@ mod tests {
             sender: "x".repeat(128).parse().unwrap(),
             frame: Bytes::from(vec![7; 70_000]),
             recipients: (0..1_000).map(|n| format!("user-{n}").parse().unwrap()).collect(),
+            copies: Vec::new(),
             cid: Some("c".parse().unwrap()),
             event: Some(wire::Event { kind: 2, users: vec!["y".repeat(128); 300] }),
             receipt: Some(wire::Receipt { delivered: u64::MAX, read: u64::MAX }),

@@ -278,6 +278,7 @@ mod tests {
             sender: "alice".parse().unwrap(),
             frame: bytes::Bytes::new(),
             recipients: Vec::new(),
+            copies: Vec::new(),
             cid: None,
             event: None,
             receipt: None,

@@ -77,6 +77,7 @@ mod tests {
             sender: "alice".parse().unwrap(),
             frame: bytes::Bytes::new(),
             recipients: vec![bob.clone()],
+            copies: Vec::new(),
             cid: None,
             event: None,
             receipt: None,

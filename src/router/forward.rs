@@ -103,6 +103,7 @@ impl Publication {
             frame: self.frame.clone(),
             cid: self.cid.clone().filter(|_| recipients.contains(&self.sender)),
             recipients,
+            copies: Vec::new(),
             event: self.event.as_ref().map(to_wire),
             receipt: self.receipt,
             again: false,
@@ -126,6 +127,30 @@ pub(super) struct Places(pub(super) Option<HashMap<UserId, Vec<ServerId>>>);
 impl Places {
     pub(super) fn of(&self, user: &UserId) -> &[ServerId] {
         self.0.as_ref().and_then(|places| places.get(user)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Each of the servers of those who are on several.
+    fn copies<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> Vec<(UserId, ServerId)> {
+        users
+            .map(|user| (user, self.of(user)))
+            .filter(|(_, servers)| servers.len() > 1)
+            .flat_map(|(user, servers)| servers.iter().map(|server| (user.clone(), server.clone())))
+            .collect()
+    }
+}
+
+/// Recipients of an item who were not where the registry said.
+struct Astray {
+    item: Arc<Item>,
+    users: Vec<UserId>,
+    /// Where they were not.
+    server: ServerId,
+}
+
+impl Astray {
+    /// Whether another server was sent the item for this user when this one was.
+    fn has_it(&self, user: &UserId, server: &ServerId) -> bool {
+        *server != self.server && self.item.copies.iter().any(|(copy, at)| copy == user && at == server)
     }
 }
 
@@ -164,20 +189,22 @@ impl Router {
                 count = heard.recv_many(&mut batch, BATCH) => if count == 0 { return },
                 () = end.cancelled() => return,
             }
-            self.look_again(batch.drain(..).filter_map(not_here).collect()).await;
+            self.look_again(batch.drain(..).filter_map(astray).collect()).await;
         }
     }
 
     /// Who was not where the registry said is looked up once more, and what was for them is forwarded once more.
-    async fn look_again(&self, items: Vec<(Arc<Item>, Vec<UserId>)>) {
-        let users: HashSet<_> = items.iter().flat_map(|(_, users)| users).collect();
+    async fn look_again(&self, items: Vec<Astray>) {
+        let users: HashSet<_> = items.iter().flat_map(|astray| &astray.users).collect();
         if users.is_empty() {
             return;
         }
         let places = self.look_up(users).await;
         let asked = self.0.parts.cluster.asked(places.0.is_some());
-        for (item, users) in &items {
-            let shares = plan(&self.0.parts.own, users.iter(), |user| places.of(user), &asked);
+        for astray in &items {
+            let item = &astray.item;
+            let elsewhere = |user| places.of(user).iter().filter(|server| !astray.has_it(user, server));
+            let shares = plan(&self.0.parts.own, astray.users.iter(), elsewhere, &asked);
             for (server, share) in shares {
                 debug!(sender = %item.sender, target = %server, "Forwarding once more via gRPC");
                 let Share { recipients, asked } = share;
@@ -205,7 +232,8 @@ impl Router {
     }
 
     fn forward(&self, publication: &Publication, places: &Places, asked: &[ServerId]) {
-        let shares = plan(&self.0.parts.own, publication.audience(), |user| places.of(user), asked);
+        let shares = plan(&self.0.parts.own, publication.audience(), |user| places.of(user).iter(), asked);
+        let copies = if shares.len() > 1 { places.copies(publication.audience()) } else { Vec::new() };
         for (server, share) in shares {
             for recipient in &share.recipients {
                 debug!(%recipient, target = %server, seq = publication.seq, "Forwarding message via gRPC");
@@ -213,7 +241,8 @@ impl Router {
             if share.asked {
                 self.0.parts.metrics.degraded_relays.inc();
             }
-            self.hand_over(&server, publication.item(share.recipients, share.asked));
+            let item = Item { copies: copies.clone(), ..publication.item(share.recipients, share.asked) };
+            self.hand_over(&server, item);
         }
     }
 
@@ -230,11 +259,11 @@ impl Router {
     }
 }
 
-fn not_here(heard: Heard) -> Option<(Arc<Item>, Vec<UserId>)> {
+fn astray(heard: Heard) -> Option<Astray> {
     match heard {
         Heard::NotHere { item, users, server } => {
             debug!(%server, users = users.len(), "recipients were not there");
-            (!item.again).then_some((item, users))
+            (!item.again).then_some(Astray { item, users, server })
         }
         Heard::Connected { server, boot } => {
             debug!(%server, %boot, "connected to a server");
@@ -244,5 +273,28 @@ fn not_here(heard: Heard) -> Option<(Arc<Item>, Vec<UserId>)> {
             info!(%server, "lost the connection to a server");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_on_several_servers_is_not_sent_again_what_the_others_have() {
+        let name = |name: &str| name.parse::<ServerId>().unwrap();
+        let (alice, bob): (UserId, UserId) = ("alice".parse().unwrap(), "bob".parse().unwrap());
+        let on = |servers: &[&str]| servers.iter().map(|server| name(server)).collect::<Vec<_>>();
+        let places = HashMap::from([(alice.clone(), on(&["local2", "local3"])), (bob.clone(), on(&["local2"]))]);
+        let audience = [alice.clone(), bob.clone()];
+        let users = audience.to_vec();
+        let frame = crate::protocol::ServerFrame::Pong { cid: None }.encode();
+        let publication = Publication::volatile(None, "carol".parse().unwrap(), frame, users.clone());
+        let copies = Places(Some(places)).copies(audience.iter());
+        let item = Arc::new(Item { copies, ..publication.item(users.clone(), false) });
+        let astray = Astray { item, users, server: name("local2") };
+        assert!(astray.has_it(&alice, &name("local3")), "it was sent there as well");
+        assert!(!astray.has_it(&alice, &name("local2")), "who came back to where they were not has nothing yet");
+        assert!(!astray.has_it(&bob, &name("local3")), "who was on one server only is sent it wherever they are now");
     }
 }

@@ -1,7 +1,5 @@
 //! Who gets what from where: decided without I/O.
 
-use std::collections::BTreeMap;
-
 use crate::ids::{ServerId, UserId};
 
 /// What one server is to be sent.
@@ -14,25 +12,32 @@ pub(super) struct Share {
 }
 
 /// Divides an audience among the other servers: each that holds some of them gets one share with just these, and each
-/// that must be `asked` as well gets one with all.
-pub(super) fn plan<'a>(
+/// that must be `asked` as well gets one with all. In the order of the servers' ids.
+pub(super) fn plan<'a, P: Iterator<Item = &'a ServerId>>(
     own: &ServerId,
     audience: impl Iterator<Item = &'a UserId> + Clone,
-    places: impl Fn(&UserId) -> &'a [ServerId],
+    places: impl Fn(&'a UserId) -> P,
     asked: &[ServerId],
-) -> BTreeMap<ServerId, Share> {
-    let mut shares: BTreeMap<ServerId, Share> = BTreeMap::new();
+) -> Vec<(ServerId, Share)> {
+    let mut shares = Vec::new();
     for user in audience.clone() {
-        for server in places(user).iter().filter(|server| *server != own) {
-            let empty = || Share { recipients: Vec::new(), asked: false };
-            shares.entry(server.clone()).or_insert_with(empty).recipients.push(user.clone());
+        for server in places(user).filter(|server| *server != own) {
+            share_of(&mut shares, server).recipients.push(user.clone());
         }
     }
     for server in asked.iter().filter(|server| *server != own) {
-        let all = Share { recipients: audience.clone().cloned().collect(), asked: true };
-        shares.insert(server.clone(), all);
+        *share_of(&mut shares, server) = Share { recipients: audience.clone().cloned().collect(), asked: true };
     }
     shares
+}
+
+/// The share of a server, among shares in the order of the servers' ids. Most messages are for few servers.
+fn share_of<'a>(shares: &'a mut Vec<(ServerId, Share)>, server: &ServerId) -> &'a mut Share {
+    let place = shares.binary_search_by(|(other, _)| other.cmp(server)).unwrap_or_else(|place| {
+        shares.insert(place, (server.clone(), Share { recipients: Vec::new(), asked: false }));
+        place
+    });
+    &mut shares[place].1
 }
 
 #[cfg(test)]
@@ -53,7 +58,7 @@ mod tests {
         let places: HashMap<UserId, Vec<ServerId>> =
             places.iter().map(|(user, servers)| (user.parse().unwrap(), names(servers))).collect();
         let own = "local1".parse().unwrap();
-        let shares = plan(&own, audience.iter(), |user| places.get(user).unwrap(), &names(asked));
+        let shares = plan(&own, audience.iter(), |user| places.get(user).unwrap().iter(), &names(asked));
         let text = |share: &Share| share.recipients.iter().map(ToString::to_string).collect();
         shares.iter().map(|(server, share)| (server.to_string(), text(share), share.asked)).collect()
     }

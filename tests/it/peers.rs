@@ -103,6 +103,7 @@ fn item(seq: u64) -> Item {
         sender: "alice".parse().unwrap(),
         frame: Bytes::from_static(b"{}"),
         recipients: vec![user("bob"), user("carol"), user("dave")],
+        copies: Vec::new(),
         cid: None,
         event: None,
         receipt: None,

@@ -18,6 +18,7 @@ fn item(seq: u64, text: &str) -> Item {
         sender: "alice".parse().unwrap(),
         frame: text.to_owned().into(),
         recipients: ["bob", "carol"].map(|user| user.parse().unwrap()).into(),
+        copies: Vec::new(),
         cid: None,
         event: None,
         receipt: None,
