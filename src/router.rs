@@ -57,6 +57,8 @@ pub struct Parts {
     pub claims: Claims,
     /// Who is anywhere.
     pub registry: Arc<dyn Registry>,
+    /// There are no other servers, so nothing is looked up to be sent on.
+    pub alone: bool,
     /// The log.
     pub store: Store,
     /// Member lists.
@@ -166,6 +168,9 @@ impl Router {
         let arrival = Arrival::new(entry, parts.own.clone(), TracePath::Local, origin);
         let publication = Publication::stored(&arrival, members);
         parts.feed.arrive(arrival, publication.audience());
+        if parts.alone {
+            return;
+        }
         // The forwarder ends after all who publish.
         let _ = self.0.forward.send(publication).await;
     }

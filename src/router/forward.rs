@@ -172,6 +172,9 @@ impl Router {
 
     /// Forwards publications by one look-up.
     pub(super) async fn forward_together(&self, publications: &[Publication]) {
+        if self.0.parts.alone {
+            return;
+        }
         let users = publications.iter().flat_map(Publication::audience).collect();
         let places = self.look_up(users).await;
         let asked = self.0.parts.cluster.asked(places.0.is_some());

@@ -48,6 +48,9 @@ impl Router {
                 Push::Gone => {}
             }
         }
+        if self.0.parts.alone {
+            return Ok(());
+        }
         let publication = Publication::volatile(room, session.user.clone(), frame, users);
         if self.0.forward.try_send(publication).is_err() {
             metrics.dropped(Drop::SignalQueueFull);

@@ -72,6 +72,7 @@ pub(super) async fn assemble(
         sessions: sessions.clone(),
         claims: claims.clone(),
         registry,
+        alone: config.cluster.is_none(),
         store,
         rooms,
         feed,
