@@ -188,16 +188,15 @@ impl Connection {
         }
     }
 
-    /// Takes what others have queued. Rooms are entered before frames are written, so that nothing is written of a room
-    /// that is not entered.
+    /// Takes what others have queued, where nothing else is to be written. Rooms are entered before frames are written, so
+    /// that nothing is written of a room that is not entered.
     fn take_waiting(&mut self) {
         let waiting = self.given.session.take();
         for (room, known) in waiting.notes {
             self.given.catch_up.note(&room, known);
         }
-        for frame in waiting.frames {
-            self.queue(frame);
-        }
+        self.outgoing_bytes += waiting.frames.iter().map(Frame::len).sum::<usize>();
+        self.outgoing = waiting.frames;
         for owed in waiting.owed {
             if let Some(sent) = self.given.catch_up.owe(owed) {
                 self.queue(sent);
@@ -244,7 +243,7 @@ impl Connection {
             self.outgoing_bytes -= frame.len();
             written(self.given.socket.feed(Message::Text(frame.into_text())).await)?;
         }
-        Ok(())
+        written(self.given.socket.write_now().await)
     }
 
     async fn ping(&mut self) -> Result<(), End> {

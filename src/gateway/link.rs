@@ -1,6 +1,6 @@
 //! The bytes of one connection, as they can be watched from beside the library that reads and writes them.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// How much is read at a time of what nobody wants.
@@ -49,6 +49,23 @@ impl Link {
         }
     }
 
+    /// Reads once. Where that takes all there was, the next reader waits for the system to say that there is more, instead
+    /// of asking it in vain.
+    fn read_some(&self, into: &mut [u8]) -> io::Result<usize> {
+        let (room, mut taken) = (into.len(), None);
+        let outcome = self.0.stream.try_io(Interest::READABLE, || {
+            let count = (&*SockRef::from(&self.0.stream)).read(into)?;
+            taken = Some(count);
+            if (1..room).contains(&count) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        taken.map_or_else(|| outcome.map(|()| 0), Ok)
+    }
+
+    /// Waits until there may be something to read, the end included.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.stream.poll_read_ready(cx).map(drop)
+    }
+
     fn shut(&self) -> io::Result<()> {
         SockRef::from(&self.0.stream).shutdown(Shutdown::Write)
     }
@@ -58,7 +75,7 @@ impl AsyncRead for Link {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.stream.poll_read_ready(cx))?;
-            match self.0.stream.try_read(buf.initialize_unfilled()) {
+            match self.read_some(buf.initialize_unfilled()) {
                 Ok(count) => {
                     buf.advance(count);
                     return Poll::Ready(Ok(()));

@@ -32,6 +32,8 @@ pub(super) struct Socket {
     link: Link,
     write_timeout: Duration,
     writing: Option<Progress>,
+    /// The library has no message, nor the beginning of one that could be completed without more from the client.
+    drained: bool,
     /// Whose turn it is where both sides could move, so that neither starves the other.
     write_first: bool,
 }
@@ -46,7 +48,7 @@ struct Progress {
 impl Socket {
     /// A socket whose writes fail when for `write_timeout` not one byte could leave.
     pub(super) fn new(socket: WebSocket, link: Link, write_timeout: Duration) -> Self {
-        Self { socket: Box::new(socket), link, write_timeout, writing: None, write_first: false }
+        Self { socket: Box::new(socket), link, write_timeout, writing: None, drained: false, write_first: false }
     }
 
     /// Waits for the next message. Cancel-safe.
@@ -104,11 +106,30 @@ impl Socket {
         Poll::Ready(Happened::Written(outcome))
     }
 
+    /// Writes as much of what was fed as leaves at once. For the rest, wait for what [`happens`](Self::happens).
+    pub(super) async fn write_now(&mut self) -> Result<(), axum::Error> {
+        poll_fn(|cx| match self.poll_write(cx) {
+            Poll::Ready(Happened::Written(outcome)) => Poll::Ready(outcome),
+            _ => Poll::Ready(Ok(())),
+        })
+        .await
+    }
+
     fn poll_read(&mut self, may_read: bool, cx: &mut Context<'_>) -> Poll<Happened> {
         if !may_read {
             return Poll::Pending;
         }
-        let message = ready!(self.socket.poll_next_unpin(cx));
+        if self.drained {
+            // Most of the time it is not the client who has something to say: then the library need not be asked.
+            ready!(self.link.poll_readable(cx));
+        }
+        let message = self.socket.poll_next_unpin(cx);
+        self.drained = message.is_pending();
+        let message = ready!(message);
+        if matches!(message, Some(Ok(Message::Ping(_)))) {
+            // The library has queued the answer.
+            self.note_progress();
+        }
         self.write_first = true;
         Poll::Ready(Happened::Read(message))
     }
