@@ -1,6 +1,6 @@
 //! What is to be said to one server: items, kicks, heals, and the status. Plain state, without tasks, streams or timers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,9 @@ pub(super) struct Queue {
     limits: Limits,
     stats: Arc<PeerStats>,
     waiting: VecDeque<Entry>,
-    /// By the ids they went out with, which only grow.
-    unanswered: BTreeMap<u64, Entry>,
+    /// Those that went out, by the ids they went out with: one after the other, up to `last_id`. None where the answer
+    /// has come.
+    unanswered: VecDeque<Option<Entry>>,
     last_id: u64,
     /// What all items here cost.
     bytes: usize,
@@ -89,7 +90,7 @@ impl Queue {
             limits,
             stats,
             waiting: VecDeque::new(),
-            unanswered: BTreeMap::new(),
+            unanswered: VecDeque::new(),
             last_id: 0,
             bytes: 0,
             homeless: Vec::new(),
@@ -168,7 +169,7 @@ impl Queue {
             add(&self.stats.resent, usize::from(entry.again));
             self.last_id += 1;
             batch.items.push((self.last_id, entry.sent_at_ms, entry.item.clone()));
-            self.unanswered.insert(self.last_id, entry);
+            self.unanswered.push_back(Some(entry));
         }
         // Last, since what was found late above is part of it.
         batch.status = std::mem::take(&mut self.status_due).then_some(self.status);
@@ -179,7 +180,7 @@ impl Queue {
     pub(super) fn answer(&mut self, answers: Vec<wire::Answer>, now: Instant) -> Vec<(Arc<Item>, Vec<UserId>)> {
         let mut returned = Vec::new();
         for answer in answers {
-            let Some(entry) = self.unanswered.remove(&answer.id) else {
+            let Some(entry) = self.take_unanswered(answer.id) else {
                 add(&self.stats.answers_unknown, 1);
                 continue;
             };
@@ -197,7 +198,7 @@ impl Queue {
     /// The stream broke: what was stored and has no answer is to be sent again, before all else. The status is due on
     /// every new stream.
     pub(super) fn rewind(&mut self) {
-        for mut entry in std::mem::take(&mut self.unanswered).into_values().rev() {
+        for mut entry in std::mem::take(&mut self.unanswered).into_iter().rev().flatten() {
             if entry.item.is_stored() {
                 entry.again = true;
                 self.waiting.push_front(entry);
@@ -235,11 +236,9 @@ impl Queue {
     /// Gives up what has grown too old, sent or not. Says whether the server should hear of it.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let deadline = self.limits.deadline;
-        while let Some(oldest) = self.unanswered.first_entry()
-            && oldest.get().age(now) >= deadline
-        {
-            let entry = oldest.remove();
-            self.give_up(&entry);
+        let is_late = |entry: &mut Option<Entry>| entry.as_ref().is_none_or(|entry| entry.age(now) >= deadline);
+        while let Some(oldest) = self.unanswered.pop_front_if(is_late) {
+            oldest.iter().for_each(|entry| self.give_up(entry));
         }
         let soonest = deadline.min(VOLATILE_AGE);
         if self.waiting.front().is_some_and(|oldest| oldest.age(now) >= soonest) {
@@ -251,6 +250,14 @@ impl Queue {
     /// Whether there is nothing left that a new stream would be worth building for.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.kicks.is_empty()
+    }
+
+    fn take_unanswered(&mut self, id: u64) -> Option<Entry> {
+        let first = self.last_id + 1 - self.unanswered.len() as u64;
+        let place = usize::try_from(id.checked_sub(first)?).ok()?;
+        let entry = self.unanswered.get_mut(place)?.take();
+        while self.unanswered.pop_front_if(|oldest| oldest.is_none()).is_some() {}
+        entry
     }
 
     fn expire_waiting(&mut self, now: Instant, deadline: Duration) {

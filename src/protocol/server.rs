@@ -10,6 +10,9 @@ use serde_json::value::RawValue;
 use super::{Close, Reject};
 use crate::ids::{Cid, MessageId, RoomId, ServerId, SessionId, UserId};
 
+/// What a frame takes at most as a rule, beside its body.
+const USUAL_BYTES: usize = 192;
+
 /// An encoded server frame. Encoded once; a clone shares the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Frame(Utf8Bytes);
@@ -325,8 +328,20 @@ impl TracePath {
 impl<'a> ServerFrame<'a> {
     /// Encodes it, once for all who get it.
     pub fn encode(&self) -> Frame {
-        // Serializing these types into memory cannot fail: no map with odd keys, no writer.
-        Frame(serde_json::to_string(self).unwrap_or_default().into())
+        let mut text = Vec::with_capacity(self.usual_bytes());
+        // Serializing these types into memory cannot fail, and JSON is UTF-8: no map with odd keys, no writer.
+        let _ = serde_json::to_writer(&mut text, self);
+        Frame(String::from_utf8(text).unwrap_or_default().into())
+    }
+
+    /// About how long it becomes, so that what is encoded often is so without moving.
+    fn usual_bytes(&self) -> usize {
+        let body = match self {
+            Self::Message(view) => view.body.map_or(0, str::len),
+            Self::Signal { body, .. } => body.get().len(),
+            _ => 0,
+        };
+        body + USUAL_BYTES
     }
 
     /// The answer to a frame that had no effect.
