@@ -29,7 +29,7 @@ impl Store {
         }
         match self.inner.pools {
             Pools::Sqlite { .. } => {
-                let mut db = self.transaction().await?;
+                let mut db = self.beginning().await?;
                 let outcomes = sqlite::append(&mut db, batch).await;
                 db.finish(outcomes).await
             }

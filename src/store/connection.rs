@@ -246,9 +246,15 @@ impl Store {
 
     /// A transaction, to be ended by [`Db::finish`].
     pub(super) async fn transaction(&self) -> Result<Db, Failure> {
+        let mut db = self.beginning().await?;
+        db.execute(db.dialect().begin, &[]).await?;
+        Ok(db)
+    }
+
+    /// A connection for a script that begins a transaction, to be ended by [`Db::finish`].
+    pub(super) async fn beginning(&self) -> Result<Db, Failure> {
         let mut db = self.writer().await?;
         db.mode = Mode::Transaction;
-        db.execute(db.dialect().begin, &[]).await?;
         Ok(db)
     }
 
