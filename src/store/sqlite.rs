@@ -22,6 +22,14 @@ static MIGRATOR: Migrator = sqlx::migrate!("src/store/migrations/sqlite");
 /// The most connections that only read: each is a thread.
 const READERS: u32 = 4;
 
+/// What the connection that writes keeps of the file in memory: 16 MiB, in KiB below zero. A large batch touches nearly as
+/// many pages as SQLite keeps by itself, and would read them all again for the next one.
+const CACHE: &str = "-16384";
+
+/// After how many pages of 4 KiB in the write-ahead log they are copied into the database. A page that changes often is
+/// copied once for many changes.
+const CHECKPOINT: &str = "4000";
+
 /// Locks the file, brings the schema up to date and makes the pools. Answers with the database's id and the lock.
 pub(super) async fn open(url: &str, options: &Options) -> Result<(Pools, String, File), OpenError> {
     let path = path(url)?;
@@ -33,7 +41,7 @@ pub(super) async fn open(url: &str, options: &Options) -> Result<(Pools, String,
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(options.lock_timeout)
         .disable_statement_logging();
-    let write = pool(&connect, 1);
+    let write = pool(&connect.clone().pragma("cache_size", CACHE).pragma("wal_autocheckpoint", CHECKPOINT), 1);
     let database_id = prepare(&write).await.map_err(|trouble| trouble.at(url))?;
     let read = pool(&connect.pragma("query_only", "ON"), options.connections.clamp(1, READERS));
     Ok((Pools::Sqlite { read, write }, database_id, lock))
