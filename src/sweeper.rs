@@ -19,7 +19,7 @@ use crate::lifecycle::Lifecycle;
 use crate::router::{Router, Whereabouts};
 use crate::store::{Error, OpenRoom, PushKind};
 use absences::Absences;
-use decide::{Decided, decide};
+use decide::{Decided, decide, may_push};
 
 /// How often the store is asked for rooms that are due.
 const EVERY: Duration = Duration::from_millis(500);
@@ -119,18 +119,22 @@ impl Sweeper {
         if count == 0 {
             return Ok(0);
         }
-        let rooms = parts.store.open_rooms(due).await?;
+        let mut rooms = parts.store.open_rooms(due).await?;
+        if self.kinds.is_empty() {
+            // With no way to push there is nothing to be noted of anyone.
+            rooms.iter_mut().flat_map(|room| &mut room.members).for_each(|member| member.muted = true);
+        }
         let whereabouts = self.router.whereabouts(waiting(&rooms)).await;
         let now = Instant::now();
         self.absences.note(&whereabouts, now);
+        let (absences, rules) = (&self.absences, &self.rules);
+        let gone = |user: &_| absences.is_settled(user, &whereabouts, rules, now);
+        // Mostly the first message that somebody lacks tells enough: that nothing is to be pushed yet.
+        let overdue = |room: &&mut OpenRoom| may_push(room, &gone, rules.push_after);
+        parts.store.read_open_messages(&mut rooms.iter_mut().filter(overdue).collect::<Vec<_>>()).await?;
         let mut settled = Vec::with_capacity(count);
-        for mut room in rooms {
-            if self.kinds.is_empty() {
-                // With no way to push there is nothing to be noted of anyone.
-                room.members.iter_mut().for_each(|member| member.muted = true);
-            }
-            let gone = |user: &_| self.absences.is_settled(user, &whereabouts, &self.rules, now);
-            let Decided { settled: room, heal } = decide(room, &gone, self.rules.push_after);
+        for room in rooms {
+            let Decided { settled: room, heal } = decide(room, &gone, rules.push_after);
             let heal: Vec<_> = heal.iter().filter_map(|user| connected(user, &whereabouts)).collect();
             self.router.heal(&room.due.room, room.due.upto, &heal);
             settled.push(room);

@@ -22,7 +22,7 @@ pub struct DueRoom {
 pub struct OpenRoom {
     /// Which, and how far.
     pub due: DueRoom,
-    /// The undecided messages, by seq; membership changes are none.
+    /// Undecided messages, by seq; membership changes are none. At the least the first open one of each member.
     pub messages: Vec<OpenMessage>,
     /// The members with entries up to `upto` that are open for them, by id.
     pub members: Vec<OpenMember>,

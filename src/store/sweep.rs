@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 /// Nothing is put off for as long as that. What is due later was noted before the database's clock was set back.
 const TOO_LATE: Duration = Duration::from_secs(2 * 3600);
 
+/// A member for whom something is open: room, user, up to where nothing is, muted, and the first message that is.
+type MemberRow = (String, String, i64, bool, Option<String>);
+
 /// What was decided, as the database takes it. JSON texts.
 pub(super) struct Decisions {
     /// Rooms: `room`, `hold`, `swept`, `again`.
@@ -100,8 +103,8 @@ impl Store {
         Ok(made_due)
     }
 
-    /// What is open in rooms that were taken: the undecided messages, whoever wrote them, and the members who may not
-    /// have them. In the order of `due`.
+    /// What is open in rooms that were taken: the members who may not have all, and of the undecided messages those that
+    /// are the first open one of somebody. In the order of `due`.
     ///
     /// # Errors
     /// Those of the database only.
@@ -109,24 +112,45 @@ impl Store {
         if due.is_empty() {
             return Ok(Vec::new());
         }
-        let asked = due.iter().map(|due| json!({ "room": due.room, "swept": due.swept, "upto": due.upto }));
-        let asked = asked.collect::<Value>().to_string();
-        let args = [Arg::Text(&asked)];
+        let asked = asked(&due);
         let db = &mut self.reader().await?;
-        let messages: Vec<(String, i64, i64, String, i64)> = db.all(db.dialect().push.open_messages, &args).await?;
-        let members: Vec<(String, String, i64, bool)> = db.all(db.dialect().push.open_members, &args).await?;
+        let rows: Vec<MemberRow> = db.all(db.dialect().push.open_members, &[Arg::Text(&asked)]).await?;
 
         let places: HashMap<RoomId, usize> = due.iter().map(|due| due.room.clone()).zip(0..).collect();
         let open = |due| OpenRoom { due, messages: Vec::new(), members: Vec::new() };
         let mut rooms: Vec<_> = due.into_iter().map(open).collect();
-        for (room, seq, id, sender, age) in messages {
-            rooms[places[room.as_str()]].messages.push(open_message(seq, id, sender, age));
+        for (room, user, done, muted, first) in rows {
+            let room = &mut rooms[places[room.as_str()]];
+            room.members.push(OpenMember { user: UserId::trusted(user), done: done as u64, muted });
+            if let Some(first) = first {
+                room.messages.push(first_message(&first)?);
+            }
         }
-        for (room, user, done, muted) in members {
-            let member = OpenMember { user: UserId::trusted(user), done: done as u64, muted };
-            rooms[places[room.as_str()]].members.push(member);
+        for room in &mut rooms {
+            room.messages.sort_unstable_by_key(|message| message.seq);
+            room.messages.dedup_by_key(|message| message.seq);
         }
         Ok(rooms)
+    }
+
+    /// Reads all messages that are undecided in these rooms, whoever wrote them.
+    ///
+    /// # Errors
+    /// Those of the database only.
+    pub async fn read_open_messages(&self, rooms: &mut [&mut OpenRoom]) -> Result<(), Error> {
+        if rooms.is_empty() {
+            return Ok(());
+        }
+        let asked = asked(rooms.iter().map(|open| &open.due));
+        let db = &mut self.reader().await?;
+        let rows: Vec<(String, i64, i64, String, i64)> =
+            db.all(db.dialect().push.open_messages, &[Arg::Text(&asked)]).await?;
+        let places: HashMap<RoomId, usize> = rooms.iter().map(|open| open.due.room.clone()).zip(0..).collect();
+        rooms.iter_mut().for_each(|open| open.messages.clear());
+        for (room, seq, id, sender, age) in rows {
+            rooms[places[room.as_str()]].messages.push(open_message(seq, id, sender, age));
+        }
+        Ok(())
     }
 
     /// Notes what was decided about rooms, and makes the pushes, each of them once and by each of `kinds`: for each room
@@ -184,6 +208,18 @@ fn batches(mut settled: &[Settled]) -> Vec<&[Settled]> {
         settled = rest;
     }
     batches
+}
+
+/// Rooms and how far a look at them goes, as the database takes it.
+fn asked<'a>(due: impl IntoIterator<Item = &'a DueRoom>) -> String {
+    let rooms = due.into_iter().map(|due| json!({ "room": due.room, "swept": due.swept, "upto": due.upto }));
+    rooms.collect::<Value>().to_string()
+}
+
+fn first_message(json: &str) -> Result<OpenMessage, Error> {
+    let (seq, id, sender, age) = serde_json::from_str(json)
+        .map_err(|error| Error::Unavailable(format!("a message is not readable: {error}")))?;
+    Ok(open_message(seq, id, sender, age))
 }
 
 fn due_room((room, swept, upto, hold): (String, i64, i64, i64)) -> DueRoom {

@@ -16,6 +16,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// How soon a room is looked at again that went on meanwhile.
 const GONE_ON: Duration = Duration::from_secs(1);
 
+/// How many entries past what a member has acknowledged may be gone through at each look, only to find that they are
+/// the member's own.
+const OWN: u64 = 100;
+
 /// What a look at a room came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decided {
@@ -32,6 +36,16 @@ struct Verdict<'a> {
     pending: Option<&'a OpenMessage>,
 }
 
+/// Whether something in a room may have to be pushed. If not, the first open message of each member is all that
+/// [`decide`] needs to know.
+pub(super) fn may_push(room: &OpenRoom, gone: &impl Fn(&UserId) -> bool, push_after: Duration) -> bool {
+    let limit_ms = millis(push_after + WRITTEN_WITHIN);
+    room.members.iter().any(|member| {
+        let first = room.open_for(member).next();
+        first.is_some_and(|first| first.age_ms >= limit_ms || gone(&member.user))
+    })
+}
+
 /// Decides about a room: who is `gone` is pushed now, everyone else once a message has waited for `push_after`. At most
 /// [`MAX_PUSHES`] come of it; the rest is left to a look right after.
 pub(super) fn decide(room: OpenRoom, gone: &impl Fn(&UserId) -> bool, push_after: Duration) -> Decided {
@@ -41,7 +55,12 @@ pub(super) fn decide(room: OpenRoom, gone: &impl Fn(&UserId) -> bool, push_after
     for member in &room.members {
         let gone = gone(&member.user);
         let limit_ms = if gone { 0 } else { limit_ms };
-        let Some(verdict) = room.judge(member, limit_ms, MAX_PUSHES - pushes.len()) else { continue };
+        let Some(verdict) = room.judge(member, limit_ms, MAX_PUSHES - pushes.len()) else {
+            if member.done + OWN < room.due.upto {
+                decided.push((member.user.clone(), room.due.upto));
+            }
+            continue;
+        };
         if let Some(first) = verdict.pending {
             swept = swept.min(first.seq - 1);
             let soon = limit_ms.saturating_sub(first.age_ms);
@@ -161,6 +180,29 @@ mod tests {
         assert_eq!((settled.swept, settled.pushes.len(), heal.len()), (1, 0, 1));
         let Decided { settled, .. } = decided(room(&[("a", 60_000)], &[("a", 0, false), ("b", 0, true)]), &[]);
         assert_eq!((settled.swept, settled.pushes.len(), settled.decided.len()), (2, 0, 0));
+    }
+
+    #[test]
+    fn while_nothing_is_to_be_pushed_the_first_open_message_of_each_is_enough() {
+        let full =
+            room(&[("a", 9_000), ("a", 8_000), ("b", 7_000)], &[("a", 0, false), ("b", 0, false), ("c", 3, true)]);
+        let mut firsts = full.clone();
+        firsts.messages.retain(|message| message.seq != 3);
+        assert!(!may_push(&firsts, &|_| false, PUSH_AFTER));
+        assert_eq!(decided(firsts.clone(), &[]), decided(full, &[]));
+        assert!(may_push(&firsts, &|user| user.as_str() == "c", PUSH_AFTER));
+        assert!(may_push(&firsts, &|_| false, Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn of_who_lacks_nothing_but_many_messages_of_their_own_it_is_noted_while_the_room_is_open() {
+        let many = |senders: [&'static str; 2]| senders.map(|sender| [(sender, 900); 100]).concat();
+        let one_sided = room(&many(["a", "a"]), &[("a", 0, false), ("b", 0, false)]);
+        assert_eq!(names(&decided(one_sided, &[]).settled.decided), [("a", 201)]);
+        let settled = room(&many(["a", "a"]), &[("a", 0, false)]);
+        assert!(decided(settled, &[]).settled.decided.is_empty());
+        let both = room(&many(["a", "b"]), &[("a", 0, false), ("b", 0, false)]);
+        assert!(decided(both, &[]).settled.decided.is_empty());
     }
 
     #[test]

@@ -13,7 +13,8 @@ pub(in crate::store) struct Texts {
     pub(in crate::store) bring_pushes: &'static str,
     /// The undecided messages of rooms. `$1` a JSON array of objects with `room`, `swept`, `upto`.
     pub(in crate::store) open_messages: &'static str,
-    /// The members for whom something is undecided. `$1` as above.
+    /// The members for whom something is undecided, each with the first message of another that is: a JSON array of its
+    /// seq, id, sender and age. `$1` as above.
     pub(in crate::store) open_members: &'static str,
     /// Since when a push is due, if one is. `$1` kinds.
     pub(in crate::store) pushes_due: &'static str,
@@ -45,6 +46,8 @@ macro_rules! texts {
     (
         now: $now:literal,
         greatest: $greatest:literal,
+        // Makes a JSON array of values.
+        array: $array:literal,
         // Follows a column: it is in the list `$1`.
         listed: $listed:literal,
         // The objects in the JSON array `$1`, by the name of `g`.
@@ -75,7 +78,14 @@ macro_rules! texts {
             ),
             open_members: concat!(
                 "SELECT m.room, m.user_id, ", texts!(@done $greatest), " AS done,
-                    m.muted OR coalesce(u.muted, false) AS muted
+                    m.muted OR coalesce(u.muted, false) AS muted,
+                    (
+                        SELECT CAST(", $array, "(s.seq, s.id, s.sender, ", $now, " - s.at) AS TEXT)
+                        FROM messages s
+                        WHERE s.room = m.room AND s.seq > ", texts!(@done $greatest), " AND s.seq <= g.upto
+                            AND s.event IS NULL AND s.sender <> m.user_id
+                        ORDER BY s.seq LIMIT 1
+                    ) AS first
                 FROM ", $rooms, "
                 JOIN members m ON m.room = g.room
                 LEFT JOIN users u ON u.user_id = m.user_id
@@ -184,6 +194,7 @@ macro_rules! texts {
 pub(super) const SQLITE: Texts = texts! {
     now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
     greatest: "max",
+    array: "json_array",
     listed: "IN (SELECT value FROM json_each($1))",
     rooms: "(
             SELECT value ->> 'room' AS room, value ->> 'swept' AS swept, value ->> 'upto' AS upto FROM json_each($1)
@@ -202,6 +213,7 @@ pub(super) const SQLITE: Texts = texts! {
 pub(super) const POSTGRES: Texts = texts! {
     now: "(SELECT clock_ms())",
     greatest: "greatest",
+    array: "json_build_array",
     listed: "= ANY ($1)",
     rooms: "json_to_recordset($1::json) AS g (room text, swept bigint, upto bigint)",
     outcomes: "json_to_recordset($1::json) AS g (id bigint, hold bigint, wait bigint, tries bigint, reason text)",

@@ -52,8 +52,11 @@ pub(super) async fn taken(store: &Store, looker: &str) -> DueRoom {
     rooms.remove(0)
 }
 
+/// What is open in a room, with all messages.
 async fn open(store: &Store, due: &DueRoom) -> OpenRoom {
-    store.open_rooms(vec![due.clone()]).await.unwrap().remove(0)
+    let mut room = store.open_rooms(vec![due.clone()]).await.unwrap().remove(0);
+    store.read_open_messages(&mut [&mut room]).await.unwrap();
+    room
 }
 
 /// All is decided, and these are to be pushed.
@@ -320,8 +323,14 @@ async fn a_look_shows_what_is_open_and_for_whom(database: Database) {
     store.mute_room(&user("quiet"), &room("r"), true).await.unwrap();
     store.mute_all(&user("silent"), true).await.unwrap();
 
-    let open = open(&store, &taken(&store, "one").await).await;
+    let due = taken(&store, "one").await;
+    let firsts = store.open_rooms(vec![due.clone()]).await.unwrap().remove(0);
+    let open = open(&store, &due).await;
     assert_eq!((open.due.swept, open.due.upto), (3, 12));
+    // Nobody lacks a message of their own, and `new` lacks a membership change only.
+    assert_eq!(firsts.members, open.members);
+    assert!(firsts.messages.iter().map(|message| message.seq).eq([4, 6, 7]));
+    assert!(firsts.messages.iter().all(|first| open.messages.iter().any(|message| message.id == first.id)));
     assert!(open.messages.iter().map(|message| message.seq).eq(4..=10));
     assert!(open.messages.iter().all(|message| message.sender == user("a")));
     let members: Vec<_> = open.members.iter().map(|m| (m.user.as_str(), m.done, m.muted)).collect();
@@ -446,10 +455,9 @@ async fn messages_positions_and_looks_at_once_lose_and_double_nothing(database: 
 /// One look, as a server does it: everything that is open for anyone but its sender is pushed.
 async fn look(store: &Store, looker: &str) {
     let due = store.take_due_rooms(&server(looker), 4, HOLD).await.unwrap();
-    let settled: Vec<_> = store
-        .open_rooms(due)
-        .await
-        .unwrap()
+    let mut rooms = store.open_rooms(due).await.unwrap();
+    store.read_open_messages(&mut rooms.iter_mut().collect::<Vec<_>>()).await.unwrap();
+    let settled: Vec<_> = rooms
         .into_iter()
         .map(|open| {
             let pushes = open.members.iter().flat_map(|member| {
