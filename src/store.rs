@@ -16,6 +16,7 @@ mod log;
 mod membership;
 mod model;
 mod open;
+mod pool;
 mod positions;
 mod postgres;
 mod pushes;

@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::json;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgPool, PgRow, Postgres};
+use sqlx::postgres::PgRow;
 use sqlx::sqlite::{Sqlite, SqlitePool, SqliteRow};
 use sqlx::{Error as SqlError, FromRow};
 use tokio::time::timeout;
 
 use super::Store;
 use super::failure::Failure;
+use super::pool::{Lent, Pool};
 use super::sql::{self, Dialect};
 
 /// How long a call waits for a connection.
@@ -29,7 +30,7 @@ pub(super) enum Pools {
     /// One that writes.
     Sqlite { read: SqlitePool, write: SqlitePool },
     /// Several of each.
-    Postgres { read: PgPool, write: PgPool },
+    Postgres { read: Pool, write: Pool },
 }
 
 impl Pools {
@@ -50,7 +51,7 @@ impl Pools {
 
 enum Connection {
     Sqlite(PoolConnection<Sqlite>),
-    Postgres(PoolConnection<Postgres>),
+    Postgres(Lent),
 }
 
 /// A borrowed connection.
@@ -212,13 +213,12 @@ impl Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        if !self.torn && self.mode != Mode::Transaction {
-            return;
-        }
+        let whole = !self.torn && self.mode != Mode::Transaction;
         match self.connection.take() {
-            Some(Connection::Sqlite(connection)) => drop(connection.detach()),
-            Some(Connection::Postgres(connection)) => drop(connection.detach()),
-            None => {}
+            Some(Connection::Sqlite(connection)) if !whole => drop(connection.detach()),
+            Some(Connection::Postgres(connection)) if whole => connection.give_back(),
+            // The one goes back by itself, the other is closed.
+            Some(Connection::Sqlite(_) | Connection::Postgres(_)) | None => {}
         }
     }
 }

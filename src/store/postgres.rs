@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::migrate::Migrator;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::time::timeout;
 
@@ -12,6 +12,7 @@ use super::append::stored;
 use super::connection::{ACQUIRE_TIMEOUT, Arg, Db, Pools};
 use super::failure::Failure;
 use super::open::{OpenError, Options, Trouble};
+use super::pool::Pool;
 use super::sweep::Decisions;
 use super::{Append, Appended, PushKind, Settled, sql};
 use crate::ids::ServerId;
@@ -27,8 +28,15 @@ const MIGRATE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A client that stops in the midst of a transaction loses it after this, so that it holds no room for the others.
 const IDLE_IN_TRANSACTION_MS: u32 = 2_000;
 
-/// A connection that was idle for longer is tried before it is used, since the database may have restarted.
-const TRUST_IDLE: Duration = Duration::from_secs(5);
+/// What is read is looked up by keys, of which there are few at a time. So its plan is made once and kept, which costs less
+/// than to plan it for each use, and it must not be one that reads whole tables: they may have been empty when it was made.
+const LOOK_UPS: [(&str, &str); 5] = [
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+];
 
 const APPEND: &str = "SELECT outcome, seq, id, at, version FROM append_messages($1, $2, $3, $4, $5) ORDER BY place";
 
@@ -96,8 +104,9 @@ pub(super) async fn open(url: &str, options: &Options) -> Result<(Pools, String)
     let readers = (options.connections / 2).max(1);
     let writers = options.connections.saturating_sub(readers).max(1);
     let connect = connect.options(limits(options));
-    let pools = Pools::Postgres { read: pool(&connect, readers), write: pool(&connect, writers) };
-    Ok((pools, database_id))
+    let read = Pool::new(connect.clone().options(LOOK_UPS), readers, ACQUIRE_TIMEOUT);
+    let write = Pool::new(connect, writers, ACQUIRE_TIMEOUT);
+    Ok((Pools::Postgres { read, write }, database_id))
 }
 
 /// Runs the migrations, one server after the other, on a connection whose waits are bounded by ours alone.
@@ -126,20 +135,4 @@ fn limits(options: &Options) -> [(&'static str, String); 8] {
         ("tcp_keepalives_count", "3".into()),
         ("tcp_user_timeout", "20000".into()),
     ]
-}
-
-fn pool(connect: &PgConnectOptions, connections: u32) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
-            Box::pin(async move {
-                if meta.idle_for > TRUST_IDLE {
-                    connection.ping().await?;
-                }
-                Ok(true)
-            })
-        })
-        .connect_lazy_with(connect.clone())
 }
