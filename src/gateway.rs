@@ -4,6 +4,7 @@ mod catch_up;
 mod connection;
 mod fault;
 mod handshake;
+mod heads;
 mod link;
 pub mod listener;
 pub mod origin;
@@ -12,7 +13,7 @@ mod socket;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Query, State};
@@ -26,16 +27,17 @@ use tracing::{debug, info};
 
 use crate::auth::{Auth, Identity};
 use crate::config;
-use crate::ids::{SessionId, Snowflakes};
+use crate::ids::{RoomId, SessionId, Snowflakes};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::protocol::{Close, MAX_FRAME_BYTES, ServerFrame};
 use crate::router::{Parts, Router};
 use crate::sessions::{Seat, Session};
-use crate::store::RoomView;
+use crate::store::{Comer, Stand};
 use catch_up::CatchUp;
 use connection::{Connection, End, Given, Limits};
 use handshake::{Failed, Greeted};
+use heads::{Heads, ROOMS_PAGE};
 use link::Link;
 use socket::Socket;
 
@@ -51,9 +53,6 @@ const CLAIM_PATIENCE: (Duration, Duration) = (Duration::from_secs(3), Duration::
 /// How far apart clients are told to come back after a close.
 const COME_BACK_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many rooms are read at a time when a session begins.
-const ROOMS_PAGE: u32 = 200;
-
 /// What every connection works with.
 #[derive(Debug)]
 pub struct Gateway {
@@ -61,6 +60,7 @@ pub struct Gateway {
     believed: bool,
     auth: Auth,
     router: Router,
+    heads: Heads,
     ids: Arc<Snowflakes>,
     places: Arc<Semaphore>,
     metrics: Arc<Metrics>,
@@ -85,8 +85,9 @@ impl Gateway {
         lifecycle: Lifecycle,
     ) -> Self {
         let (ids, metrics) = (Arc::clone(&router.parts().ids), Arc::clone(&router.parts().metrics));
-        let places = Arc::new(Semaphore::new(places));
-        Self { config, believed, auth, router, ids, places, metrics, lifecycle }
+        let (heads, places) =
+            (Heads::start(router.parts().store.clone(), &lifecycle), Arc::new(Semaphore::new(places)));
+        Self { config, believed, auth, router, heads, ids, places, metrics, lifecycle }
     }
 
     /// What is served on the public address.
@@ -181,8 +182,11 @@ impl Gateway {
         let _open = Open::new(&self.metrics);
         let (socket, end) = match Box::pin(self.greet(socket, known)).await {
             Ok((mut connection, seat)) => {
+                let since = Instant::now();
                 let end = connection.run().await;
-                info!(user = %seat.session.user, session = %seat.session.id, ?end, "session ended");
+                // One line for a session, not two: each is a call of the system.
+                let Session { user, id, .. } = &*seat.session;
+                info!(%user, session = %id, ?end, seconds = since.elapsed().as_secs(), "session ended");
                 // The seat, and with it the user's place in the registry, is free before the last words are said.
                 let socket = connection.into_socket();
                 drop(seat);
@@ -229,7 +233,7 @@ impl Gateway {
         if let Some(first) = first {
             connection.answer(first).await;
         }
-        info!(user = %identity.user, session = %seat.session.id, "session began");
+        debug!(user = %identity.user, session = %seat.session.id, "session began");
         Ok((connection, seat))
     }
 
@@ -255,25 +259,25 @@ impl Gateway {
         &self,
         connection: &mut Connection,
         session: &Session,
-        cursors: &HashMap<crate::ids::RoomId, u64>,
+        cursors: &HashMap<RoomId, u64>,
     ) -> Result<(), crate::store::Error> {
         let mut after = None;
         loop {
-            let store = &self.router.parts().store;
-            let page = store.rooms(&session.user, session.device.as_ref(), after.as_ref(), ROOMS_PAGE).await?;
-            for view in &page {
-                let cursor = start_of(view, cursors.get(&view.room).copied());
+            let (user, device) = (session.user.clone(), session.device.clone());
+            let page = self.heads.of(Comer { user, device, after }).await?;
+            for stand in &page {
+                let cursor = start_of(stand, cursors.get(&stand.room).copied());
                 // While nobody of the room was here, this server was not told of changes.
-                self.router.parts().rooms.changed(&view.room, view.members_version);
-                connection.enter(&view.room, cursor, view.head);
-                if cursor > view.delivered {
-                    self.router.note_cursor(session, &view.room, cursor);
+                self.router.parts().rooms.changed(&stand.room, stand.members_version);
+                connection.enter(&stand.room, cursor, stand.head);
+                if cursor > stand.delivered {
+                    self.router.note_cursor(session, &stand.room, cursor);
                 }
             }
             if page.len() < ROOMS_PAGE as usize {
                 return Ok(());
             }
-            after = page.last().map(|view| view.room.clone());
+            after = page.into_iter().map(|stand| stand.room).max();
         }
     }
 
@@ -290,9 +294,9 @@ impl Gateway {
 
 /// Where a session starts in a room: what the client says it has, if there is so much; else where its device was; else
 /// where the user was. Nothing before the user's last join is seen.
-fn start_of(view: &RoomView, said: Option<u64>) -> u64 {
-    let cursor = said.filter(|said| *said <= view.head).or(view.cursor).unwrap_or(view.delivered);
-    cursor.max(view.since.saturating_sub(1))
+fn start_of(stand: &Stand, said: Option<u64>) -> u64 {
+    let cursor = said.filter(|said| *said <= stand.head).or(stand.cursor).unwrap_or(stand.delivered);
+    cursor.max(stand.since.saturating_sub(1))
 }
 
 /// The token in an `Authorization` header; the case of the scheme is the client's to choose.
@@ -337,24 +341,12 @@ mod tests {
 
     #[test]
     fn a_session_starts_where_the_client_the_device_or_the_user_left_off_and_never_before_the_last_join() {
-        let view = |cursor| RoomView {
-            room: "r".parse().unwrap(),
-            name: None,
-            peer: None,
-            open: false,
-            head: 10,
-            since: 4,
-            delivered: 6,
-            read: 0,
-            cursor,
-            count: 2,
-            members_version: 4,
-            muted: false,
-        };
-        assert_eq!(start_of(&view(Some(8)), Some(9)), 9);
-        assert_eq!(start_of(&view(Some(8)), None), 8);
-        assert_eq!(start_of(&view(None), None), 6);
-        assert_eq!(start_of(&view(None), Some(11)), 6, "a cursor past the head is none");
-        assert_eq!(start_of(&view(None), Some(1)), 3);
+        let stand =
+            |cursor| Stand { room: "r".parse().unwrap(), head: 10, since: 4, delivered: 6, cursor, members_version: 4 };
+        assert_eq!(start_of(&stand(Some(8)), Some(9)), 9);
+        assert_eq!(start_of(&stand(Some(8)), None), 8);
+        assert_eq!(start_of(&stand(None), None), 6);
+        assert_eq!(start_of(&stand(None), Some(11)), 6, "a cursor past the head is none");
+        assert_eq!(start_of(&stand(None), Some(1)), 3);
     }
 }

@@ -22,6 +22,7 @@ mod postgres;
 mod pushes;
 mod sql;
 mod sqlite;
+mod stands;
 mod sweep;
 mod views;
 mod workers;

@@ -75,7 +75,7 @@ impl Router {
         after: Option<&RoomId>,
         limit: u32,
     ) -> Result<Frame, Reject> {
-        let mut views = self.0.parts.store.rooms(user, None, after, limit + 1).await.map_err(reject)?;
+        let mut views = self.0.parts.store.rooms(user, after, limit + 1).await.map_err(reject)?;
         let more = views.len() > limit as usize;
         views.truncate(limit as usize);
         Ok(ServerFrame::Rooms { cid, rooms: views.iter().map(room_info).collect(), more }.encode())

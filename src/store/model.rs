@@ -111,10 +111,34 @@ pub struct RoomView {
     pub read: u64,
     /// Whether this member wants no pushes of this room.
     pub muted: bool,
-    /// Where this device stands, if it ever acknowledged here (asked for with a device only).
-    pub cursor: Option<u64>,
     /// How many members it has.
     pub count: u64,
+}
+
+/// Someone who connects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comer {
+    /// Who.
+    pub user: UserId,
+    /// On which of their devices, if it has a name.
+    pub device: Option<DeviceId>,
+    /// The last of their rooms that was read before.
+    pub after: Option<RoomId>,
+}
+
+/// Where someone who connects stands in one of their rooms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stand {
+    /// Which.
+    pub room: RoomId,
+    /// The seq of its latest entry.
+    pub head: u64,
+    /// The seq at which this member's view begins: that of their last join.
+    pub since: u64,
+    /// Up to where this member has acknowledged, by whichever device.
+    pub delivered: u64,
+    /// Up to where this device has, if it has a name and ever did.
+    pub cursor: Option<u64>,
     /// The seq of its latest membership change.
     pub members_version: u64,
 }

@@ -5,26 +5,23 @@ use std::collections::HashSet;
 use super::connection::{Arg, Db};
 use super::failure::Failure;
 use super::{Error, Head, MemberView, Membership, Refusal, RoomView, Store};
-use crate::ids::{DeviceId, RoomId, UserId};
+use crate::ids::{RoomId, UserId};
 
-/// The view of a user (`$1`) with a device (`$2`), of the rooms that `$which` chooses.
+/// The view of a user (`$1`), of the rooms that `$which` chooses.
 macro_rules! views {
     ($which:literal) => {
         concat!(
-            "SELECT r.id, r.name, r.low, r.high, r.open, r.head, m.since, m.delivered, m.read, m.muted, c.seq AS seen,
-            r.size, r.version
-            FROM members m
-            JOIN rooms r ON r.id = m.room
-            LEFT JOIN cursors c ON c.user_id = m.user_id AND c.room = m.room AND c.device = $2
+            "SELECT r.id, r.name, r.low, r.high, r.open, r.head, m.since, m.delivered, m.read, m.muted, r.size
+            FROM members m JOIN rooms r ON r.id = m.room
             WHERE m.user_id = $1 AND ",
             $which
         )
     };
 }
 
-const VIEW: &str = views!("m.room = $3");
+const VIEW: &str = views!("m.room = $2");
 
-const VIEWS: &str = views!("m.room > $3 ORDER BY m.room LIMIT $4");
+const VIEWS: &str = views!("m.room > $2 ORDER BY m.room LIMIT $3");
 
 const MEMBERS: &str =
     "SELECT user_id, delivered, read FROM members WHERE room = $1 AND user_id > $2 ORDER BY user_id LIMIT $3";
@@ -52,9 +49,7 @@ struct ViewRow {
     delivered: i64,
     read: i64,
     muted: bool,
-    seen: Option<i64>,
     size: i64,
-    version: i64,
 }
 
 impl ViewRow {
@@ -70,9 +65,7 @@ impl ViewRow {
             delivered: self.delivered as u64,
             read: self.read as u64,
             muted: self.muted,
-            cursor: self.seen.map(|seq| seq as u64),
             count: self.size as u64,
-            members_version: self.version as u64,
         }
     }
 }
@@ -83,28 +76,17 @@ impl Store {
     /// # Errors
     /// [`Refusal::NotFound`] for who is not a member.
     pub async fn view(&self, user: &UserId, room: &RoomId) -> Result<RoomView, Error> {
-        let args = [Arg::Text(user.as_str()), Arg::MaybeText(None), Arg::Text(room.as_str())];
+        let args = [Arg::Text(user.as_str()), Arg::Text(room.as_str())];
         let row: Option<ViewRow> = self.reader().await?.one(VIEW, &args).await?;
         Ok(row.ok_or(Refusal::NotFound)?.view(user))
     }
 
-    /// The rooms of `user` by room id, from after `after` on, at most `limit`; with where `device` stands, if given.
+    /// The rooms of `user` by room id, from after `after` on, at most `limit`.
     ///
     /// # Errors
     /// Those of the database only.
-    pub async fn rooms(
-        &self,
-        user: &UserId,
-        device: Option<&DeviceId>,
-        after: Option<&RoomId>,
-        limit: u32,
-    ) -> Result<Vec<RoomView>, Error> {
-        let args = [
-            Arg::Text(user.as_str()),
-            Arg::MaybeText(device.map(DeviceId::as_str)),
-            Arg::Text(after.map_or("", RoomId::as_str)),
-            Arg::Number(limit.into()),
-        ];
+    pub async fn rooms(&self, user: &UserId, after: Option<&RoomId>, limit: u32) -> Result<Vec<RoomView>, Error> {
+        let args = [Arg::Text(user.as_str()), Arg::Text(after.map_or("", RoomId::as_str)), Arg::Number(limit.into())];
         let rows: Vec<ViewRow> = self.reader().await?.all(VIEWS, &args).await?;
         Ok(rows.into_iter().map(|row| row.view(user)).collect())
     }

@@ -1,6 +1,6 @@
 //! Positions only grow, stay within the room, and are members' only.
 
-use minichat::store::{Advanced, Change, RoomView};
+use minichat::store::{Advanced, Change, Comer};
 
 use super::*;
 
@@ -23,13 +23,26 @@ async fn with_ten(database: &Database) -> Store {
     store
 }
 
-async fn view(store: &Store, who: &str, device: &str) -> RoomView {
-    store.rooms(&user(who), Some(&device.parse().unwrap()), None, 1).await.unwrap().remove(0)
+/// What a user sees of their one room, and where they would start with a device.
+struct Seen {
+    since: u64,
+    delivered: u64,
+    read: u64,
+    cursor: Option<u64>,
+}
+
+async fn view(store: &Store, who: &str, device: &str) -> Seen {
+    let view = store.rooms(&user(who), None, 1).await.unwrap().remove(0);
+    let comer = Comer { user: user(who), device: Some(device.parse().unwrap()), after: None };
+    let stand = store.stands(&[comer], 1).await.unwrap().remove(0).remove(0);
+    assert_eq!((&stand.room, stand.head, stand.since), (&view.room, view.head, view.since));
+    assert_eq!(stand.delivered, view.delivered);
+    Seen { since: view.since, delivered: view.delivered, read: view.read, cursor: stand.cursor }
 }
 
 async fn positions_only_grow_whoever_writes_them_and_in_whatever_order(database: Database) {
     let store = with_ten(&database).await;
-    let both = |view: RoomView| (view.delivered, view.read);
+    let both = |view: Seen| (view.delivered, view.read);
     store.advance(&[position("b", "r", None, 5, 3)]).await.unwrap();
     assert_eq!(both(view(&store, "b", "d").await), (5, 3));
     store.advance(&[position("b", "r", None, 4, 4)]).await.unwrap();
