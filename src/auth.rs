@@ -80,7 +80,7 @@ impl Auth {
             Some(Keys::Secret(secret)) => Source::Fixed(Arc::new(Key::from_secret(secret).map_err(Error::Key)?)),
             Some(Keys::Pem(pem)) => Source::Fixed(Arc::new(Key::from_pem(pem).map_err(Error::Key)?)),
         };
-        let rules = Rules { audience: config.audience.clone(), issuer: config.issuer.clone() };
+        let rules = Rules::new(config.audience.as_deref(), config.issuer.as_deref());
         Ok(Self { dev: config.dev, source, rules: Arc::new(rules) })
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use jsonwebtoken::{Header, Validation, decode, decode_header};
+use jsonwebtoken::{Algorithm, Header, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::{Duration, Instant};
@@ -13,11 +13,14 @@ use super::{Denied, Identity, LEEWAY, key::Key};
 const HORIZON: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What a token must say besides being signed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rules {
-    pub(super) audience: Option<String>,
-    pub(super) issuer: Option<String>,
+    /// One for each algorithm that a key may be for.
+    validations: [Validation; ALGORITHMS.len()],
 }
+
+/// The algorithms that keys are for.
+const ALGORITHMS: [Algorithm; 4] = [Algorithm::HS256, Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA];
 
 /// Values, so that a claim of the wrong type is found by the check of claims and named there.
 #[derive(Deserialize)]
@@ -34,31 +37,41 @@ pub(super) fn header(token: &str) -> Result<Header, Denied> {
 }
 
 impl Rules {
+    /// Asks for this audience and this issuer, where they are given.
+    pub(super) fn new(audience: Option<&str>, issuer: Option<&str>) -> Self {
+        Self { validations: ALGORITHMS.map(|algorithm| validation(algorithm, audience, issuer)) }
+    }
+
     /// Checks a token.
     pub(super) fn verify(&self, token: &str, key: &Key) -> Result<Identity, Denied> {
-        let claims = decode::<Claims>(token, key.decoding(), &self.validation(key))?.claims;
+        let claims = decode::<Claims>(token, key.decoding(), self.validation(key)?)?.claims;
         let user = claims.sub.as_str().ok_or_else(|| Denied::Claim("sub".into()))?.parse()?;
         let expires = seconds(&claims.exp).ok_or_else(|| Denied::Claim("exp".into()))?;
         Ok(Identity { user, expires: Some(instant(expires)) })
     }
 
-    fn validation(&self, key: &Key) -> Validation {
-        let mut validation = Validation::new(key.algorithm());
-        let mut required = vec!["exp", "sub"];
-        validation.leeway = LEEWAY.as_secs();
-        validation.validate_nbf = true;
-        validation.validate_aud = self.audience.is_some();
-        if let Some(audience) = &self.audience {
-            validation.set_audience(&[audience]);
-            required.push("aud");
-        }
-        if let Some(issuer) = &self.issuer {
-            validation.set_issuer(&[issuer]);
-            required.push("iss");
-        }
-        validation.set_required_spec_claims(&required);
-        validation
+    fn validation(&self, key: &Key) -> Result<&Validation, Denied> {
+        let place = ALGORITHMS.iter().position(|algorithm| *algorithm == key.algorithm());
+        place.map(|place| &self.validations[place]).ok_or(Denied::Algorithm)
     }
+}
+
+fn validation(algorithm: Algorithm, audience: Option<&str>, issuer: Option<&str>) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    let mut required = vec!["exp", "sub"];
+    validation.leeway = LEEWAY.as_secs();
+    validation.validate_nbf = true;
+    validation.validate_aud = audience.is_some();
+    if let Some(audience) = audience {
+        validation.set_audience(&[audience]);
+        required.push("aud");
+    }
+    if let Some(issuer) = issuer {
+        validation.set_issuer(&[issuer]);
+        required.push("iss");
+    }
+    validation.set_required_spec_claims(&required);
+    validation
 }
 
 /// A time as tokens have it, in seconds since 1970; some issuers write fractions.

@@ -62,7 +62,8 @@ pub async fn serve(listener: TcpListener, routes: Router, requests: usize, lifec
             let place = Arc::clone(&requests).acquire_owned().await;
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let request = answer(stream, routes.clone(), lifecycle.clone());
+                    // Boxed, or all of it would be moved some times on its way to the task.
+                    let request = Box::pin(answer(stream, routes.clone(), lifecycle.clone()));
                     lifecycle.spawn("request", async move {
                         request.await;
                         drop(place);
