@@ -29,6 +29,8 @@ pub struct Truth {
     pub here: bool,
     /// Whether they are connected to it, or were until now: then it is noted that they were seen.
     pub seen: bool,
+    /// Whether they have just come, so that most likely there is no entry yet. What is written does not depend on it.
+    pub fresh: bool,
 }
 
 /// What a server tells the others about itself.

@@ -66,7 +66,7 @@ fn users(count: usize) -> Vec<UserId> {
 }
 
 fn claims(count: usize) -> Vec<Truth> {
-    users(count).into_iter().map(|user| Truth { user, here: true, seen: true }).collect()
+    users(count).into_iter().map(|user| Truth { user, here: true, seen: true, fresh: false }).collect()
 }
 
 #[divan::bench(args = [1, 20, 200])]

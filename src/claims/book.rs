@@ -90,9 +90,9 @@ impl Book {
         let users: Vec<_> = state.marked.drain(..count).collect();
         let truth = |user: UserId| {
             let (here, claim) = (holds(&user), state.claims.entry(user.clone()).or_default());
-            let seen = here || claim.confirmed;
+            let (seen, fresh) = (here || claim.confirmed, here && !claim.confirmed);
             claim.begin(here);
-            Truth { user, here, seen }
+            Truth { user, here, seen, fresh }
         };
         users.into_iter().map(truth).collect()
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn here(name: &str) -> Truth {
-        Truth { user: user(name), here: true, seen: true }
+        Truth { user: user(name), here: true, seen: true, fresh: true }
     }
 
     #[tokio::test]

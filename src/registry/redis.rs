@@ -127,7 +127,19 @@ impl RedisRegistry {
         self.fleet.run(&[Request::new(key, command)]).await.pop().unwrap_or(Err(Error::Away))
     }
 
-    fn write_one(&self, truth: &Truth) -> Request {
+    /// Whoever has just come has no entry in most cases: then a plain command, which does nothing where there is one, costs
+    /// a third of the script.
+    fn first_try(&self, truth: &Truth) -> Request {
+        if !truth.fresh {
+            return self.by_script(truth);
+        }
+        let key = keys::user(&truth.user);
+        let mut command = redis::cmd("SET");
+        command.arg(&key).arg(self.own.as_str()).arg("NX").arg("GET").arg("PX").arg(millis(ENTRY_TTL));
+        Request::new(&key, command)
+    }
+
+    fn by_script(&self, truth: &Truth) -> Request {
         let key = keys::user(&truth.user);
         let script = if truth.here { &SCRIPTS.claim } else { &SCRIPTS.release };
         let mut command = script.on(&key);
@@ -136,6 +148,20 @@ impl RedisRegistry {
             command.arg(millis(ENTRY_TTL));
         }
         Request::new(&key, command)
+    }
+
+    /// Writes by script what the plain command did not, because there was an entry or Redis is older than 7.0.
+    async fn write_rest(&self, truths: &[Truth], outcomes: &mut [Result<Value, Error>]) {
+        let tried = truths.iter().zip(&*outcomes).enumerate();
+        let undone = tried.filter(|(_, (truth, outcome))| truth.fresh && is_undone(outcome));
+        let rest: Vec<usize> = undone.map(|(index, _)| index).collect();
+        if rest.is_empty() {
+            return;
+        }
+        let requests: Vec<Request> = rest.iter().map(|index| self.by_script(&truths[*index])).collect();
+        for (index, outcome) in rest.into_iter().zip(self.fleet.run(&requests).await) {
+            outcomes[index] = outcome;
+        }
     }
 
     fn note_seen(user: &UserId) -> Request {
@@ -194,15 +220,22 @@ impl RedisRegistry {
     }
 }
 
+/// Whether the plain command has not written: it answers nothing where it has.
+fn is_undone(outcome: &Result<Value, Error>) -> bool {
+    !matches!(outcome, Ok(Value::Nil) | Err(Error::Away))
+}
+
 #[async_trait]
 impl Registry for RedisRegistry {
     async fn write(&self, truths: &[Truth]) -> Vec<Result<Vec<ServerId>, Error>> {
-        let entries = truths.iter().map(|truth| self.write_one(truth));
+        let entries = truths.iter().map(|truth| self.first_try(truth));
         // After the entries, and in the same round trip. Whether it got there is of no account.
         let seen = truths.iter().filter(|truth| truth.seen).map(|truth| Self::note_seen(&truth.user));
         let requests: Vec<Request> = entries.chain(seen).collect();
-        let outcomes = self.fleet.run(&requests).await;
-        outcomes.into_iter().take(truths.len()).map(|outcome| reply::ids(&outcome?)).collect()
+        let mut outcomes = self.fleet.run(&requests).await;
+        outcomes.truncate(truths.len());
+        self.write_rest(truths, &mut outcomes).await;
+        outcomes.into_iter().map(|outcome| reply::others(&outcome?)).collect()
     }
 
     async fn locate(&self, users: &[UserId]) -> Result<Vec<Vec<ServerId>>, Error> {

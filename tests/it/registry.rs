@@ -60,11 +60,11 @@ fn user(text: &str) -> UserId {
 }
 
 fn here(text: &str) -> Truth {
-    Truth { user: user(text), here: true, seen: true }
+    Truth { user: user(text), here: true, seen: true, fresh: false }
 }
 
 fn gone(text: &str) -> Truth {
-    Truth { user: user(text), here: false, seen: true }
+    Truth { user: user(text), here: false, seen: true, fresh: false }
 }
 
 fn row(own: &str, boot: u64) -> ServerRow {

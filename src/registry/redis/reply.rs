@@ -12,6 +12,11 @@ pub(super) fn state(draining: bool) -> &'static str {
     if draining { "draining" } else { "up" }
 }
 
+/// The other servers in an entry that was written; nothing says that it is new.
+pub(super) fn others(value: &Value) -> Result<Vec<ServerId>, Error> {
+    if *value == Value::Nil { Ok(Vec::new()) } else { ids(value) }
+}
+
 /// A list of server ids.
 pub(super) fn ids(value: &Value) -> Result<Vec<ServerId>, Error> {
     Ok(read::<Vec<String>>(value)?.iter().filter_map(|id| id.parse().ok()).collect())

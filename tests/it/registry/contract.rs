@@ -36,14 +36,17 @@ pub(super) async fn all(fresh: impl Fn() -> Backend) {
 
 async fn a_server_writes_its_own_id_only(backend: &Backend) {
     let (one, two) = (backend.server("local1", LONG).await, backend.server("local2", LONG).await);
-    assert_eq!(write(&*one, here("alice")).await, [""; 0]);
-    assert_eq!(write(&*two, here("alice")).await, ["local1"]);
-    assert_eq!(write(&*one, here("alice")).await, ["local2"]);
-    assert_eq!(find(&*one, "alice").await, ["local1", "local2"]);
-    assert_eq!(write(&*one, gone("alice")).await, ["local2"]);
-    assert_eq!(find(&*one, "alice").await, ["local2"]);
-    assert_eq!(write(&*two, gone("alice")).await, [""; 0]);
-    assert_eq!(find(&*one, "alice").await, [""; 0]);
+    for fresh in [false, true] {
+        let here = |text| Truth { fresh, ..here(text) };
+        assert_eq!(write(&*one, here("alice")).await, [""; 0]);
+        assert_eq!(write(&*two, here("alice")).await, ["local1"]);
+        assert_eq!(write(&*one, here("alice")).await, ["local2"]);
+        assert_eq!(find(&*one, "alice").await, ["local1", "local2"]);
+        assert_eq!(write(&*one, gone("alice")).await, ["local2"]);
+        assert_eq!(find(&*one, "alice").await, ["local2"]);
+        assert_eq!(write(&*two, gone("alice")).await, [""; 0]);
+        assert_eq!(find(&*one, "alice").await, [""; 0]);
+    }
 }
 
 async fn when_users_were_last_seen_is_kept_after_they_leave(backend: &Backend) {
@@ -70,8 +73,8 @@ async fn a_late_release_spares_another_server(backend: &Backend) {
 
 async fn writing_twice_changes_nothing(backend: &Backend) {
     let one = backend.server("local1", LONG).await;
-    for _ in 0..2 {
-        assert_eq!(write(&*one, here("alice")).await, [""; 0]);
+    for fresh in [true, true, false] {
+        assert_eq!(write(&*one, Truth { fresh, ..here("alice") }).await, [""; 0]);
         assert_eq!(find(&*one, "alice").await, ["local1"]);
     }
     for _ in 0..2 {
