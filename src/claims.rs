@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -24,6 +24,10 @@ use book::Book;
 
 /// How many users are written in one round trip.
 const BATCH: usize = 512;
+
+/// How far apart two writes begin: whoever comes or goes meanwhile is in the next one. So where many do, several share a
+/// round trip, also to the store, which they ask as soon as they are written; where few do, nobody waits.
+const PACE: Duration = Duration::from_millis(10);
 
 /// How often every user is asserted anew, in seconds: far more often than an entry expires. Each second has its share
 /// of the users.
@@ -135,7 +139,7 @@ impl Claims {
     async fn run(&self, lifecycle: &Lifecycle) {
         let mut second = interval(Duration::from_secs(1));
         second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut count = 0;
+        let (mut count, mut pace) = (0, Pace(Instant::now()));
         loop {
             let stopping = lifecycle.stop.is_cancelled();
             tokio::select! {
@@ -147,7 +151,7 @@ impl Claims {
                     self.0.book.mark(self.due(count));
                 }
             }
-            self.write_marked().await;
+            self.write_marked(&mut pace).await;
             // At the end the sessions leave by and by; the last write is that of the last leave.
             if lifecycle.stop.is_cancelled() && self.0.sessions.is_empty() && self.0.book.is_settled() {
                 return;
@@ -163,14 +167,16 @@ impl Claims {
         due
     }
 
-    async fn write_marked(&self) {
+    async fn write_marked(&self, pace: &mut Pace) {
         loop {
+            pace.keep().await;
             // Those who came or left while the last batch was written are in this one.
             self.0.book.mark(self.0.sessions.take_changed());
             let truths = self.0.book.take_marked(BATCH, |user| self.0.sessions.holds(user));
             if truths.is_empty() {
                 return;
             }
+            pace.began(truths.len());
             let answers = self.0.registry.write(&truths).await;
             let failed = answers.iter().find_map(|answer| answer.as_ref().err()).cloned();
             self.0.book.settle(truths, answers);
@@ -189,6 +195,25 @@ impl Claims {
             Some(error) if turned => warn!(%error, "cannot register users; will go on trying"),
             None if turned && !degraded => info!("all users are registered again"),
             _ => {}
+        }
+    }
+}
+
+/// When the next write may begin.
+struct Pace(Instant);
+
+impl Pace {
+    /// Waits until it may.
+    async fn keep(&self) {
+        if Instant::now() < self.0 {
+            sleep_until(self.0).await;
+        }
+    }
+
+    /// One began. A full one is followed at once, since more wait than a moment brings.
+    fn began(&mut self, users: usize) {
+        if users < BATCH {
+            self.0 = Instant::now() + PACE;
         }
     }
 }
