@@ -1,6 +1,7 @@
 //! Where those who connect stand in their rooms: who comes while the store is asked shares the next question.
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 
 use crate::lifecycle::Lifecycle;
@@ -48,12 +49,25 @@ impl Heads {
 
 /// One question at a time, since more would only make each smaller.
 async fn answer_all(store: &Store, mut queue: mpsc::Receiver<Ask>, end: &CancellationToken) {
-    let mut asks = Vec::with_capacity(BATCH);
-    while end.run_until_cancelled(queue.recv_many(&mut asks, BATCH)).await.is_some_and(|count| count > 0) {
-        let (comers, told): (Vec<_>, Vec<_>) = asks.drain(..).map(|ask| (ask.comer, ask.tell)).unzip();
+    while let Some(asks) = end.run_until_cancelled(gather(&mut queue)).await.filter(|asks| !asks.is_empty()) {
+        let (comers, told): (Vec<_>, Vec<_>) = asks.into_iter().map(|ask| (ask.comer, ask.tell)).unzip();
         match store.stands(&comers, ROOMS_PAGE).await {
             Ok(stands) => told.into_iter().zip(stands).for_each(|(tell, stands)| drop(tell.send(Ok(stands)))),
             Err(error) => told.into_iter().for_each(|tell| drop(tell.send(Err(error.clone())))),
         }
     }
+}
+
+/// Waits for one who asks, and takes all who do by then; nobody when all is done.
+async fn gather(queue: &mut mpsc::Receiver<Ask>) -> Vec<Ask> {
+    let mut asks = Vec::new();
+    queue.recv_many(&mut asks, BATCH).await;
+    // Those whose claims were answered together are about to ask: they go first.
+    yield_now().await;
+    while asks.len() < BATCH
+        && let Ok(ask) = queue.try_recv()
+    {
+        asks.push(ask);
+    }
+    asks
 }
