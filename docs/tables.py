@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Shows as Markdown tables what benches/measure.py has written: medians over the runs, CPU split by kind of process.
+
+  docs/tables.py performance.jsonl
+"""
+
+import argparse
+import json
+import statistics
+
+DELIVERIES = ("scenario", "servers", "system", "runs", "delivered/s", "servers us", "Redis us", "PostgreSQL us",
+              "p50 ms", "p99 ms", "max ms", "look-ups", "bytes")
+CONNECTIONS = ("scenario", "servers", "system", "span", "runs", "servers us", "Redis us", "PostgreSQL us", "p50 ms",
+               "p99 ms", "servers KiB", "Redis KiB")
+
+
+def group(lines):
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["measured"], line["servers"], line["system"], line["span"]), []).append(line)
+    return groups
+
+
+def median(lines, pick, digits):
+    values = [value for value in map(pick, lines) if value is not None]
+    return f"{statistics.median(values):,.{digits}f}" if values else ""
+
+
+def of(kind, field):
+    """The sum of a field over the processes of a kind; none where there are none."""
+    def pick(line):
+        values = [process[field] for process in line["processes"] if process["name"].startswith(kind)]
+        return sum(values) if values and None not in values else None
+    return pick
+
+
+def kib(pick):
+    return lambda line: None if pick(line) is None else pick(line) / 1024
+
+
+def time(field):
+    return lambda line: (line["latency_ms"] or line["connect_ms"] or {}).get(field)
+
+
+def cpu(lines):
+    return [median(lines, of(kind, "cpu_us_per"), 1) for kind in ("server", "redis", "postgres")]
+
+
+def delivery_rows(groups):
+    for (scenario, servers, system, span), lines in groups.items():
+        if lines[0]["per"] == "delivery":
+            name = scenario if span == "load" else f"{scenario}: {span}"
+            yield [name, servers, system, len(lines), median(lines, lambda line: line["delivered_per_s"], 0), *cpu(lines),
+                   median(lines, time("p50"), 2), median(lines, time("p99"), 2), median(lines, time("max"), 0),
+                   median(lines, lambda line: line["lookups"] and line["lookups"] / max(line["delivered"], 1), 3),
+                   median(lines, lambda line: line["loopback_bytes_per"], 0)]
+
+
+def connection_rows(groups):
+    for (scenario, servers, system, span), lines in groups.items():
+        if lines[0]["per"] == "connection":
+            growth = "rss_growth_bytes_per_connection"
+            yield [scenario, servers, system, span, len(lines), *cpu(lines), median(lines, time("p50"), 1),
+                   median(lines, time("p99"), 1), median(lines, kib(of("server", growth)), 2),
+                   median(lines, kib(of("redis", growth)), 2)]
+
+
+def show(head, rows):
+    rows = [[str(cell) for cell in row] for row in rows]
+    if rows:
+        print("| " + " | ".join(head) + " |")
+        print("|" + "|".join("---" if number < 3 else "---:" for number in range(len(head))) + "|")
+        for row in rows:
+            print("| " + " | ".join(row) + " |")
+        print()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file")
+    with open(parser.parse_args().file) as file:
+        groups = group(json.loads(line) for line in file if line.strip())
+    show(DELIVERIES, delivery_rows(groups))
+    show(CONNECTIONS, connection_rows(groups))
+
+
+if __name__ == "__main__":
+    main()
