@@ -22,6 +22,9 @@ use crate::sessions::Session;
 /// for. Not more than the socket gathers before it writes, so that handing it over never waits.
 const PIECE_BYTES: usize = super::WRITE_BUFFER_BYTES;
 
+/// The most that the protocol puts before a frame of a server (RFC 6455, section 5.2).
+const HEADER_BYTES: usize = 10;
+
 /// How long the answers to sends that are on their way are waited for when the server is about to stop.
 const LAST_ANSWERS_LIMIT: Duration = Duration::from_secs(2);
 
@@ -150,10 +153,13 @@ impl Connection {
                 // for any more.
                 let awaited = self.given.session.awaits_answers();
                 if !self.given.socket.is_writing() {
-                    self.write_piece().await?;
-                }
-                if !awaited && !self.given.socket.is_writing() {
-                    return Ok(());
+                    let fed = self.write_piece().await?;
+                    if fed {
+                        continue;
+                    }
+                    if !awaited {
+                        return Ok(());
+                    }
                 }
                 self.last_step().await?;
             }
@@ -230,8 +236,9 @@ impl Connection {
         ServerFrame::error(cid.as_ref(), &refused).encode()
     }
 
-    /// Hands the socket some of what is to be written.
-    async fn write_piece(&mut self) -> Result<(), End> {
+    /// Hands the socket some of what is to be written; says whether there was any. If that is all and leaves at once, it is
+    /// written with this; else wait until the socket has [written](Happened::Written) it.
+    async fn write_piece(&mut self) -> Result<bool, End> {
         if self.outgoing.is_empty() {
             self.take_waiting();
         }
@@ -239,11 +246,14 @@ impl Connection {
         while bytes < PIECE_BYTES
             && let Some(frame) = self.outgoing.pop_front()
         {
-            bytes += frame.len();
+            bytes += frame.len() + HEADER_BYTES;
             self.outgoing_bytes -= frame.len();
             written(self.given.socket.feed(Message::Text(frame.into_text())).await)?;
         }
-        written(self.given.socket.write_now().await)
+        if self.outgoing.is_empty() {
+            written(self.given.socket.write_now().await)?;
+        }
+        Ok(bytes > 0)
     }
 
     async fn ping(&mut self) -> Result<(), End> {

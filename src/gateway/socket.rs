@@ -126,7 +126,7 @@ impl Socket {
         let message = self.socket.poll_next_unpin(cx);
         self.drained = message.is_pending();
         let message = ready!(message);
-        if matches!(message, Some(Ok(Message::Ping(_)))) {
+        if matches!(message, Some(Ok(Message::Ping(_)))) && !self.is_writing() {
             // The library has queued the answer.
             self.note_progress();
         }

@@ -58,6 +58,26 @@ async fn who_reads_nothing_but_asks_on_is_not_answered_into_memory() {
     alice.ask_for("pong", json!({"type": "ping"})).await;
 }
 
+#[tokio::test]
+async fn who_pings_but_does_not_read_many_small_frames_is_closed_as_slow() {
+    let server = Server::start(&["--write-timeout=2s"]).await;
+    let mut alice = Client::connect(&server, "alice").await;
+    alice.create("team", &["bob"]).await;
+    let stuck = Raw::open_small(server.addr()).await.begin(server.addr(), "bob", "{\"type\":\"hello\"}").await;
+    fill(&mut alice, "team", 3_000, |_| json!("x".repeat(80))).await;
+    let mut stream = stuck.into_stream();
+    let pings = async {
+        while tokio::io::AsyncWriteExt::write_all(&mut stream, &frame(PING, b"")).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = pings => {}
+        () = server.until_metric("minichat_closes_total{reason=\"slow\"}", |count| count == 1) => {}
+    }
+}
+
 /// How much is read at a time, and how long is waited before: far below what is written in one go.
 const SLOW: (usize, Duration) = (2048, Duration::from_millis(40));
 
