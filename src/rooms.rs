@@ -65,11 +65,10 @@ impl Rooms {
 
     /// Learns of a membership change: what is older is forgotten.
     pub fn changed(&self, room: &RoomId, version: u64) {
-        // Whoever noted it has forgotten what is older; that is what most who connect meet.
-        if self.0.changes.get(room).is_some_and(|latest| latest >= version) {
-            return;
+        // Most who connect meet nothing new.
+        if self.0.changes.get(room).is_none_or(|latest| latest < version) {
+            self.0.changes.insert(room.clone(), version);
         }
-        self.0.changes.insert(room.clone(), version);
         self.forget_older(room, version);
     }
 
