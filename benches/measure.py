@@ -47,6 +47,7 @@ SCENARIOS = {
     # at a fixed rate: an open loop
     "signal-1000": ((1, 2, 4, 8), "cluster", BOTH, "direct --pairs 200 --rate 1000"),
     "send-1000": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --rate 1000"),
+    "send-1000-acks": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --rate 1000 --acks"),
     # alone on idle servers
     "lone-send": ((2,), "cluster", OURS, "direct --kind send --pairs 1 --rate 20"),
     "lone-send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 1 --rate 20 --place same"),

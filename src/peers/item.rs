@@ -22,7 +22,8 @@ pub struct Item {
     pub frame: Bytes,
     /// Whom it is for, on that server.
     pub recipients: Vec<UserId>,
-    /// Of recipients that are on several servers, each of these: all of them have been sent it.
+    /// Of the recipients that are on several servers, each of these, sorted: all of them have been sent it. Not part of the
+    /// wire.
     pub copies: Vec<(UserId, ServerId)>,
     /// The sender's mark, for the sender's own other sessions.
     pub cid: Option<Cid>,
@@ -57,6 +58,7 @@ impl Item {
             + self.room.as_ref().map_or(0, |room| text(room.as_str()))
             + self.cid.as_ref().map_or(0, |cid| text(cid.as_str()))
             + self.recipients.iter().map(|user| text(user.as_str())).sum::<usize>()
+            + self.copies.len() * size_of::<(UserId, ServerId)>()
             + self.event.iter().flat_map(|event| &event.users).map(|user| text(user)).sum::<usize>()
     }
 

@@ -129,13 +129,14 @@ impl Places {
         self.0.as_ref().and_then(|places| places.get(user)).map_or(&[], Vec::as_slice)
     }
 
-    /// Each of the servers of those who are on several.
-    fn copies<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> Vec<(UserId, ServerId)> {
-        users
-            .map(|user| (user, self.of(user)))
-            .filter(|(_, servers)| servers.len() > 1)
-            .flat_map(|(user, servers)| servers.iter().map(|server| (user.clone(), server.clone())))
-            .collect()
+    /// Each of the servers of those who are on several, sorted.
+    fn copies(&self, users: &[UserId]) -> Vec<(UserId, ServerId)> {
+        let placed = users.iter().map(|user| (user, self.of(user)));
+        let several = placed.filter(|(_, servers)| servers.len() > 1);
+        let mut copies: Vec<_> =
+            several.flat_map(|(user, servers)| servers.iter().map(|server| (user.clone(), server.clone()))).collect();
+        copies.sort_unstable();
+        copies
     }
 }
 
@@ -150,7 +151,8 @@ struct Astray {
 impl Astray {
     /// Whether another server was sent the item for this user when this one was.
     fn has_it(&self, user: &UserId, server: &ServerId) -> bool {
-        *server != self.server && self.item.copies.iter().any(|(copy, at)| copy == user && at == server)
+        *server != self.server
+            && self.item.copies.binary_search_by(|(copy, at)| (copy, at).cmp(&(user, server))).is_ok()
     }
 }
 
@@ -236,7 +238,7 @@ impl Router {
 
     fn forward(&self, publication: &Publication, places: &Places, asked: &[ServerId]) {
         let shares = plan(&self.0.parts.own, publication.audience(), |user| places.of(user).iter(), asked);
-        let copies = if shares.len() > 1 { places.copies(publication.audience()) } else { Vec::new() };
+        let several = shares.len() > 1;
         for (server, share) in shares {
             for recipient in &share.recipients {
                 debug!(%recipient, target = %server, seq = publication.seq, "Forwarding message via gRPC");
@@ -244,7 +246,8 @@ impl Router {
             if share.asked {
                 self.0.parts.metrics.degraded_relays.inc();
             }
-            let item = Item { copies: copies.clone(), ..publication.item(share.recipients, share.asked) };
+            let copies = if several { places.copies(&share.recipients) } else { Vec::new() };
+            let item = Item { copies, ..publication.item(share.recipients, share.asked) };
             self.hand_over(&server, item);
         }
     }
@@ -293,7 +296,7 @@ mod tests {
         let users = audience.to_vec();
         let frame = crate::protocol::ServerFrame::Pong { cid: None }.encode();
         let publication = Publication::volatile(None, "carol".parse().unwrap(), frame, users.clone());
-        let copies = Places(Some(places)).copies(audience.iter());
+        let copies = Places(Some(places)).copies(&audience);
         let item = Arc::new(Item { copies, ..publication.item(users.clone(), false) });
         let astray = Astray { item, users, server: name("local2") };
         assert!(astray.has_it(&alice, &name("local3")), "it was sent there as well");
