@@ -200,6 +200,8 @@ class Servers:
 
     def __exit__(self, *_):
         for process in self.processes:
+            process.child.kill()
+        for process in self.processes:
             process.__exit__()
         self.home.cleanup()
 
