@@ -58,7 +58,8 @@ def delivery_rows(groups):
 
 def connection_rows(groups):
     for (scenario, servers, system, span), lines in groups.items():
-        if lines[0]["per"] == "connection":
+        # Spans in which nobody connects have no cost of a connect.
+        if lines[0]["per"] == "connection" and span in ("connect", "return"):
             growth = "rss_growth_bytes_per_connection"
             yield [scenario, servers, system, span, len(lines), *cpu(lines), median(lines, time("p50"), 1),
                    median(lines, time("p99"), 1), median(lines, kib(of("server", growth)), 2),
