@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use mimalloc::MiMalloc;
 use minichat::auth::Auth;
 use minichat::config::{Config, Error, LogFormat, Logs};
 use minichat::lifecycle::Lifecycle;
@@ -12,11 +11,6 @@ use minichat::push;
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
-
-/// Most of what a message costs beside its system calls is allocations: this allocator makes them cheaper than the
-/// system's, and gives memory back sooner.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// How the process ends when it was called wrongly, as shells have it.
 const USAGE: u8 = 2;

@@ -30,7 +30,6 @@ use axum::routing::any;
 use axum::serve::ListenerExt;
 use clap::Parser;
 use futures_util::SinkExt;
-use mimalloc::MiMalloc;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 use tokio::net::TcpListener;
@@ -40,10 +39,6 @@ use tokio::task::JoinSet;
 use crate::bus::{Post, Target};
 use crate::directory::{Directory, Session};
 use crate::frames::{Said, Says};
-
-/// The same as that of what it is compared with.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The same as that of the server it is compared with, in bytes.
 const READ_BUFFER: usize = 1024;
