@@ -126,7 +126,7 @@ async fn upgrade(
             let socket = Socket::new(socket, link, gateway.config.write_timeout);
             // A task of its own: this one would hold all that the upgrade took to the end of the connection.
             let lifecycle = gateway.lifecycle.clone();
-            lifecycle.spawn("connection", async move { gateway.serve(socket, known, place).await });
+            lifecycle.spawn("connection", gateway.serve(socket, known, place));
         })
 }
 
@@ -177,7 +177,7 @@ impl Gateway {
 
     /// Serves one socket from its upgrade to its end. What begins and what ends it is boxed, so that the memory for it
     /// is there only meanwhile; most connections are idle most of the time.
-    async fn serve(&self, socket: Socket, known: Known, _place: OwnedSemaphorePermit) {
+    async fn serve(self: Arc<Self>, socket: Socket, known: Known, _place: OwnedSemaphorePermit) {
         self.metrics.connects.inc();
         let _open = Open::new(&self.metrics);
         let (socket, end) = match Box::pin(self.greet(socket, known)).await {
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     /// The size of the future that serves a connection.
-    fn future_bytes<'a, F>(_: impl FnOnce(&'a Gateway, Socket, Known, OwnedSemaphorePermit) -> F) -> usize {
+    fn future_bytes<F>(_: impl FnOnce(Arc<Gateway>, Socket, Known, OwnedSemaphorePermit) -> F) -> usize {
         size_of::<F>()
     }
 

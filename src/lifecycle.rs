@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 
+use futures_util::FutureExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,10 +31,8 @@ impl Lifecycle {
     /// Runs a task of that name, which must end soon after `stop` or, where others still need it, `end` is cancelled.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let end = End(name);
-        self.tasks.spawn(async move {
-            let _end = end;
-            future.await;
-        });
+        // An `async` block around it would hold it twice: as captured, and as awaited.
+        self.tasks.spawn(future.map(move |()| drop(end)));
     }
 
     /// Stops on the first SIGTERM or Ctrl-C. The second one ends the process at once, for a person who will not wait.
