@@ -26,6 +26,7 @@ pub mod config;
 pub mod http;
 pub mod ids;
 pub mod lifecycle;
+pub mod memory;
 pub mod metrics;
 pub mod tls;
 

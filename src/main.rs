@@ -7,7 +7,7 @@ use anyhow::Context;
 use minichat::auth::Auth;
 use minichat::config::{Config, Error, LogFormat, Logs};
 use minichat::lifecycle::Lifecycle;
-use minichat::push;
+use minichat::{memory, push};
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         return say(&config.to_string());
     }
     start_logs(&config.logs);
+    memory::give_back_soon();
     match Runtime::new().context("cannot start the runtime").and_then(|runtime| runtime.block_on(run(config))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
