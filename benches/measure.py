@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures whole servers: starts them with a real Redis and PostgreSQL, puts load on them, notes what it cost.
 
-  cargo build --release --bin minichat --example load --example broadcast
+  cargo build --release --bin minichat --example load --example broadcast --example skeleton
   benches/measure.py --out performance.jsonl                    all scenarios, five times each
   benches/measure.py --scenario signal --servers 1,2 --repeat 1 --seconds 2
   benches/measure.py --system before=minichat:/tmp/minichat-before --system after=minichat:target/release/minichat
@@ -34,25 +34,25 @@ START_LIMIT = 60.0
 
 # name: (numbers of servers, store, who can do it, arguments of the generator)
 # store: cluster = Redis and PostgreSQL, sqlite = one server on its own
-BOTH, OURS = ("minichat", "broadcast"), ("minichat",)
+ALL, ROUTING, OURS = ("minichat", "broadcast", "skeleton"), ("minichat", "skeleton"), ("minichat",)
 SCENARIOS = {
     # under load: a closed loop
-    "signal": ((1, 2, 4, 8), "cluster", BOTH, "direct --pairs 200 --window 16"),
-    "signal-local": ((1,), "sqlite", OURS, "direct --pairs 200 --window 16 --place same"),
+    "signal": ((1, 2, 4, 8), "cluster", ALL, "direct --pairs 200 --window 16"),
+    "signal-local": ((1,), "sqlite", ROUTING, "direct --pairs 200 --window 16 --place same"),
     "send": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --window 16"),
     "send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 200 --window 16 --place same"),
-    "room-20": ((4,), "cluster", BOTH, "rooms --rooms 20 --room-size 20 --window 4"),
-    "room-100": ((4,), "cluster", BOTH, "rooms --rooms 10 --room-size 100 --window 2"),
+    "room-20": ((4,), "cluster", ALL, "rooms --rooms 20 --room-size 20 --window 4"),
+    "room-100": ((4,), "cluster", ALL, "rooms --rooms 10 --room-size 100 --window 2"),
     "room-20-send": ((4,), "cluster", OURS, "rooms --kind send --rooms 20 --room-size 20 --window 4"),
     # at a fixed rate: an open loop
-    "signal-1000": ((1, 2, 4, 8), "cluster", BOTH, "direct --pairs 200 --rate 1000"),
+    "signal-1000": ((1, 2, 4, 8), "cluster", ALL, "direct --pairs 200 --rate 1000"),
     "send-1000": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --rate 1000"),
     "send-1000-acks": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --rate 1000 --acks"),
     # alone on idle servers
     "lone-send": ((2,), "cluster", OURS, "direct --kind send --pairs 1 --rate 20"),
     "lone-send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 1 --rate 20 --place same"),
     # connections
-    "idle": ((2,), "cluster", BOTH, "idle --connections 10000 --connect-rate 1000"),
+    "idle": ((2,), "cluster", ALL, "idle --connections 10000 --connect-rate 1000"),
     "connect": ((2, 8), "cluster", OURS, "idle --connections 5000 --connect-rate 500 --rooms-each 10 --cursors"),
     "storm": ((2,), "cluster", OURS, "storm --connections 10000 --connect-rate 1000 --rooms-each 10 --cursors --pairs 100 "
               "--rate 500"),
@@ -165,6 +165,8 @@ class Servers:
         self.kind, self.binary, self.count, self.store = kind, binary, count, store
         self.redis, self.postgres = redis, postgres
         self.processes, self.public, self.admin = [], [], []
+        # Those of skeleton have to know each other from the start.
+        self.relays = [f"127.0.0.1:{free_port()}" for _ in range(count)]
 
     def __enter__(self):
         self.home = tempfile.TemporaryDirectory(prefix="minichat-measure-")
@@ -175,6 +177,7 @@ class Servers:
             self.start(number, database)
         if self.kind == "minichat":
             until("the servers", lambda: all(map(is_ready, self.admin)), self.processes[-1].child)
+        if self.kind in ROUTING:
             until("the streams between the servers", self.is_connected, self.processes[-1].child)
         return self
 
@@ -185,6 +188,8 @@ class Servers:
         redis = f"--redis=redis://127.0.0.1:{self.redis.port}" if self.redis else None
         if self.kind == "broadcast":
             command.append(redis)
+        elif self.kind == "skeleton":
+            command += [f"--relay-listen={self.relays[number - 1]}", *(f"--peer={relay}" for relay in self.relays)]
         else:
             self.admin.append(admin)
             command += [f"--admin-listen=127.0.0.1:{admin}", f"--jwt-secret={JWT_SECRET}", f"--server-id=local{number}"]
@@ -215,7 +220,7 @@ class Servers:
             command = [word for word in command if word != f"--admin={port_of(self.admin[-1])}"]
             command.append(f"--stop={self.processes[-1].pid}")
         named = [(f"server{number}", process) for number, process in enumerate(self.processes, 1)]
-        if self.redis:
+        if self.redis and self.kind != "skeleton":
             named.append(("redis", self.redis))
         if self.postgres and self.kind == "minichat":
             named.append(("postgres", self.postgres))
@@ -238,12 +243,14 @@ def parse():
     parser.add_argument("--warm-up", type=float, default=3)
     parser.add_argument("--load", default=str(ROOT / "target/release/examples/load"), help="the generator")
     parser.add_argument("--load-args", default="", help="more arguments for it, such as '--threads 2'")
-    parser.add_argument("--system", action="append", metavar="NAME=KIND:BINARY", help="what is compared; KIND is minichat "
-                        "or broadcast; repeated; default both of target/release")
+    parser.add_argument("--system", action="append", metavar="NAME=KIND:BINARY", help="what is compared; KIND is minichat, "
+                        "broadcast or skeleton; repeated; default those of target/release")
     arguments = parser.parse_args()
     release = ROOT / "target/release"
     defaults = [f"minichat=minichat:{release}/minichat", f"broadcast=broadcast:{release}/examples/broadcast"]
-    arguments.system = [re.fullmatch(r"(\w+)=(minichat|broadcast):(.+)", text) or sys.exit(f"not understood: {text}")
+    if os.path.exists(f"{release}/examples/skeleton"):
+        defaults.append(f"skeleton=skeleton:{release}/examples/skeleton")
+    arguments.system = [re.fullmatch(r"(\w+)=(minichat|broadcast|skeleton):(.+)", text) or sys.exit(f"not understood: {text}")
                         for text in arguments.system or defaults]
     arguments.system = [match.groups() for match in arguments.system]
     for binary in [arguments.load] + [binary for _, _, binary in arguments.system]:

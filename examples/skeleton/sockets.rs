@@ -1,0 +1,67 @@
+//! The sockets of clients, served as in the example that broadcasts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::ws::{Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::extract::{Query, State};
+use axum::response::Response;
+use futures_util::SinkExt;
+use tokio::sync::mpsc;
+
+use crate::directory::Session;
+use crate::server::{MESSAGE_LIMIT, Server};
+
+/// The same as that of the servers it is compared with, in bytes.
+const READ_BUFFER: usize = 1024;
+
+/// How many frames may wait for one socket; what comes then is dropped.
+const OUTBOX: usize = 512;
+
+/// Takes a client in.
+pub(crate) async fn open(
+    State(server): State<Arc<Server>>,
+    Query(query): Query<HashMap<String, String>>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let user = query.get("user").map_or("nobody", String::as_str).into();
+    let upgrade = upgrade.read_buffer_size(READ_BUFFER).max_message_size(MESSAGE_LIMIT);
+    upgrade.on_upgrade(move |socket| async move {
+        let (outbox, frames) = mpsc::channel(OUTBOX);
+        let session = Session { id: server.next_id(), user, outbox };
+        server.enter(&session).await;
+        // However it ended, it has.
+        let _ = serve(socket, &server, &session, frames).await;
+        server.leave(&session).await;
+    })
+}
+
+async fn serve(
+    mut socket: WebSocket,
+    server: &Server,
+    session: &Session,
+    mut frames: mpsc::Receiver<Utf8Bytes>,
+) -> Result<(), axum::Error> {
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            message = socket.recv() => match message {
+                Some(Ok(Message::Text(text))) => {
+                    if let Some(answer) = server.accept(session, &text).await {
+                        socket.send(Message::Text(answer.into())).await?;
+                    }
+                }
+                Some(Ok(Message::Close(_))) | None => return Ok(()),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+            },
+            _ = frames.recv_many(&mut batch, OUTBOX) => {
+                for frame in batch.drain(..) {
+                    socket.feed(Message::Text(frame)).await?;
+                }
+                socket.flush().await?;
+            }
+        }
+    }
+}
