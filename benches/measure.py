@@ -250,12 +250,14 @@ def parse():
     defaults = [f"minichat=minichat:{release}/minichat", f"broadcast=broadcast:{release}/examples/broadcast"]
     if os.path.exists(f"{release}/examples/skeleton"):
         defaults.append(f"skeleton=skeleton:{release}/examples/skeleton")
-    arguments.system = [re.fullmatch(r"(\w+)=(minichat|broadcast|skeleton):(.+)", text) or sys.exit(f"not understood: {text}")
+    named = rf"(\w+)=({'|'.join(ALL)}):(.+)"
+    arguments.system = [re.fullmatch(named, text) or sys.exit(f"not understood: {text}")
                         for text in arguments.system or defaults]
     arguments.system = [match.groups() for match in arguments.system]
     for binary in [arguments.load] + [binary for _, _, binary in arguments.system]:
         if not os.access(binary, os.X_OK):
-            sys.exit(f"{binary} is missing: cargo build --release --bin minichat --example load --example broadcast")
+            sys.exit(f"{binary} is missing: cargo build --release --bin minichat --example load --example broadcast "
+                     "--example skeleton")
     for name in arguments.scenario or []:
         if name not in SCENARIOS:
             sys.exit(f"there is no scenario {name}")

@@ -70,7 +70,7 @@ impl Stream for Outgoing {
         if let Some(hello) = self.hello.take() {
             return Poll::Ready(Some(RelayRequest { hello: Some(hello), ..RelayRequest::default() }));
         }
-        let mut items = Vec::new();
+        let mut items = Vec::with_capacity(self.items.len().min(BATCH));
         let count = ready!(self.items.poll_recv_many(context, &mut items, BATCH));
         Poll::Ready((count > 0).then_some(RelayRequest { items, ..RelayRequest::default() }))
     }
