@@ -6,6 +6,10 @@
   benches/measure.py --scenario signal --servers 1,2 --repeat 1 --seconds 2
   benches/measure.py --system before=minichat:/tmp/minichat-before --system after=minichat:target/release/minichat
 
+NATS, which people would pick instead, is measured too where nats-server is on the PATH, or where --system gives it:
+
+  benches/measure.py --system nats=nats:/opt/nats/nats-server --scenario signal
+
 What is compared runs in turns, A B A B, so that what else happens on the machine meets both alike. Every run has fresh
 servers, an empty Redis and an empty database. Each line of the file is one counted span of one run; the medians are
 shown at the end. Needs redis-server, and PostgreSQL where a scenario says so.
@@ -31,10 +35,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 JWT_SECRET = "a secret of measurements, long enough"
 CLUSTER_SECRET = "a-secret-of-measurements"
 START_LIMIT = 60.0
+# How many routes a server of NATS has to each other by default, besides that of the system's account.
+NATS_POOL = 3
 
 # name: (numbers of servers, store, who can do it, arguments of the generator)
 # store: cluster = Redis and PostgreSQL, sqlite = one server on its own
-ALL, ROUTING, OURS = ("minichat", "broadcast", "skeleton"), ("minichat", "skeleton"), ("minichat",)
+ALL, ROUTING, OURS = ("minichat", "broadcast", "skeleton", "nats"), ("minichat", "skeleton"), ("minichat",)
 SCENARIOS = {
     # under load: a closed loop
     "signal": ((1, 2, 4, 8), "cluster", ALL, "direct --pairs 200 --window 16"),
@@ -81,6 +87,18 @@ def until(what, is_so, process=None):
 def answers(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def has_routes(admin, peers):
+    """Whether a server of NATS has its routes to so many others: for each a pool of them, and that of the system."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{admin}/routez", timeout=2) as answer:
+            routes = json.load(answer)["routes"] or []
+    except OSError:
+        return False
+    of_system = {route["remote_id"] for route in routes if route.get("account") == "$SYS"}
+    pooled = sum("account" not in route for route in routes)
+    return len(of_system) == peers and pooled == peers * NATS_POOL
 
 
 def is_ready(admin):
@@ -164,7 +182,7 @@ class Servers:
     def __init__(self, kind, binary, count, store, redis, postgres):
         self.kind, self.binary, self.count, self.store = kind, binary, count, store
         self.redis, self.postgres = redis, postgres
-        self.processes, self.public, self.admin = [], [], []
+        self.processes, self.public, self.admin, self.routes = [], [], [], []
         # Those of skeleton have to know each other from the start.
         self.relays = [f"127.0.0.1:{free_port()}" for _ in range(count)]
 
@@ -179,18 +197,23 @@ class Servers:
             until("the servers", lambda: all(map(is_ready, self.admin)), self.processes[-1].child)
         if self.kind in ROUTING:
             until("the streams between the servers", self.is_connected, self.processes[-1].child)
+        if self.kind == "nats":
+            until("the routes between the servers", self.has_routes, self.processes[-1].child)
         return self
 
     def start(self, number, database):
         port, admin = free_port(), free_port()
         self.public.append(f"127.0.0.1:{port}")
         command = [self.binary, f"--listen=127.0.0.1:{port}"]
+        if self.kind == "nats":
+            self.admin.append(admin)
+            command = [self.binary, "--config", self.nats_config(number, port, admin)]
         redis = f"--redis=redis://127.0.0.1:{self.redis.port}" if self.redis else None
         if self.kind == "broadcast":
             command.append(redis)
         elif self.kind == "skeleton":
             command += [f"--relay-listen={self.relays[number - 1]}", *(f"--peer={relay}" for relay in self.relays)]
-        else:
+        elif self.kind == "minichat":
             self.admin.append(admin)
             command += [f"--admin-listen=127.0.0.1:{admin}", f"--jwt-secret={JWT_SECRET}", f"--server-id=local{number}"]
             if self.store == "cluster":
@@ -200,8 +223,23 @@ class Servers:
         self.processes.append(Process(command, f"{self.home.name}/{number}.log", cwd=self.home.name, env=environment))
         until(f"server {number}", lambda: answers(port), self.processes[-1].child)
 
+    def nats_config(self, number, port, admin):
+        """Writes what a server of NATS is told, and answers where. It knows those before it; they tell of the others."""
+        path, own = f"{self.home.name}/{number}.conf", free_port()
+        routes = ", ".join(f'"nats://127.0.0.1:{route}"' for route in self.routes)
+        self.routes.append(own)
+        lines = [f"server_name: local{number}", f"listen: 127.0.0.1:{free_port()}", f"http: 127.0.0.1:{admin}",
+                 f'authorization {{ token: "{CLUSTER_SECRET}" }}',
+                 f"websocket {{ listen: 127.0.0.1:{port}, no_tls: true, compression: false }}",
+                 f"cluster {{ name: measured, listen: 127.0.0.1:{own}, routes: [{routes}], compression: off }}"]
+        pathlib.Path(path).write_text("\n".join(lines) + "\n")
+        return path
+
     def is_connected(self):
         return all(process.text().count("Connected to a peer") >= self.count - 1 for process in self.processes)
+
+    def has_routes(self):
+        return all(has_routes(admin, self.count - 1) for admin in self.admin)
 
     def __exit__(self, *_):
         for process in self.processes:
@@ -212,15 +250,17 @@ class Servers:
 
     def load(self, arguments, generator, seconds, warm_up, out, tags):
         command = [generator, *arguments.split(), f"--seconds={seconds}", f"--warm-up={warm_up}"]
-        command += [f"--server={server}" for server in self.public] + [f"--admin={port_of(admin)}" for admin in self.admin]
+        command += [f"--server={server}" for server in self.public]
         if self.kind == "minichat":
-            command += [f"--jwt-secret={JWT_SECRET}"]
+            command += [f"--admin={port_of(admin)}" for admin in self.admin] + [f"--jwt-secret={JWT_SECRET}"]
+        if self.kind == "nats":
+            command += ["--dialect=nats", f"--auth-token={CLUSTER_SECRET}"]
         if arguments.startswith("stopped"):
             # It shows no metrics while it is stopped.
             command = [word for word in command if word != f"--admin={port_of(self.admin[-1])}"]
             command.append(f"--stop={self.processes[-1].pid}")
         named = [(f"server{number}", process) for number, process in enumerate(self.processes, 1)]
-        if self.redis and self.kind != "skeleton":
+        if self.redis and self.kind not in ("skeleton", "nats"):
             named.append(("redis", self.redis))
         if self.postgres and self.kind == "minichat":
             named.append(("postgres", self.postgres))
@@ -244,20 +284,24 @@ def parse():
     parser.add_argument("--load", default=str(ROOT / "target/release/examples/load"), help="the generator")
     parser.add_argument("--load-args", default="", help="more arguments for it, such as '--threads 2'")
     parser.add_argument("--system", action="append", metavar="NAME=KIND:BINARY", help="what is compared; KIND is minichat, "
-                        "broadcast or skeleton; repeated; default those of target/release")
+                        "broadcast, skeleton or nats; repeated; default those of target/release, and nats-server of the PATH")
     arguments = parser.parse_args()
     release = ROOT / "target/release"
     defaults = [f"minichat=minichat:{release}/minichat", f"broadcast=broadcast:{release}/examples/broadcast"]
     if os.path.exists(f"{release}/examples/skeleton"):
         defaults.append(f"skeleton=skeleton:{release}/examples/skeleton")
+    if shutil.which("nats-server"):
+        defaults.append("nats=nats:nats-server")
     named = rf"(\w+)=({'|'.join(ALL)}):(.+)"
     arguments.system = [re.fullmatch(named, text) or sys.exit(f"not understood: {text}")
                         for text in arguments.system or defaults]
-    arguments.system = [match.groups() for match in arguments.system]
+    # What is no path is looked for on the PATH.
+    arguments.system = [(name, kind, shutil.which(binary) or binary) for name, kind, binary in
+                        (match.groups() for match in arguments.system)]
     for binary in [arguments.load] + [binary for _, _, binary in arguments.system]:
         if not os.access(binary, os.X_OK):
-            sys.exit(f"{binary} is missing: cargo build --release --bin minichat --example load --example broadcast "
-                     "--example skeleton")
+            sys.exit(f"{binary} is missing: cargo build --release --bin minichat --example load --example broadcast; for NATS "
+                     "go install github.com/nats-io/nats-server/v2@latest")
     for name in arguments.scenario or []:
         if name not in SCENARIOS:
             sys.exit(f"there is no scenario {name}")

@@ -4,9 +4,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{Parser, ValueEnum};
 
-use crate::frames::LEAST_PAYLOAD;
+use crate::dialect::{Dialect, LEAST_PAYLOAD};
 
 /// What is done to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,6 +60,12 @@ pub(crate) struct Args {
     #[arg(long = "server", value_delimiter = ',', default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
     #[arg(value_parser = address)]
     pub(crate) servers: Vec<SocketAddr>,
+    /// What the servers speak
+    #[arg(long, value_enum, default_value_t = Dialect::Minichat)]
+    pub(crate) dialect: Dialect,
+    /// Token that all connections show (nats)
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) auth_token: Option<String>,
     /// Secret to sign tokens with (HS256) [default: none, users say their names]
     #[arg(long, value_name = "SECRET")]
     pub(crate) jwt_secret: Option<String>,
@@ -140,6 +147,27 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Refuses what the servers do not have.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        let of_minichat = [
+            ("--kind send", self.is_durable()),
+            ("--acks", self.acks),
+            ("--cursors", self.cursors),
+            ("--jwt-secret", self.jwt_secret.is_some()),
+        ];
+        let asked = match self.dialect {
+            Dialect::Nats => of_minichat.iter().find(|(_, asked)| *asked).map(|(name, _)| *name),
+            Dialect::Minichat => self.auth_token.is_some().then_some("--auth-token"),
+        };
+        match asked {
+            Some(name) => {
+                let text = format!("{name} is not for this --dialect\n");
+                Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether messages are stored.
     pub(crate) fn is_durable(&self) -> bool {
         self.kind == Kind::Send
@@ -180,4 +208,19 @@ fn process(text: &str) -> Result<(String, u32), String> {
 fn tag(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dialect_does_not_have_is_refused() {
+        let check = |line: &str| Args::parse_from(line.split(' ')).check().map_err(|error| error.to_string());
+        let refused = |name| Err(format!("error: {name} is not for this --dialect\n"));
+        assert_eq!(check("load direct --dialect nats --auth-token x"), Ok(()));
+        assert_eq!(check("load rooms --kind send --acks --jwt-secret x"), Ok(()));
+        assert_eq!(check("load direct --dialect nats --kind send"), refused("--kind send"));
+        assert_eq!(check("load direct --auth-token x"), refused("--auth-token"));
+    }
 }

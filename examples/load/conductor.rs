@@ -104,6 +104,8 @@ fn manner(args: &Args, groups: usize, all_groups: usize) -> Manner {
     };
     Manner {
         servers: args.servers.clone().into(),
+        dialect: args.dialect,
+        auth_token: args.auth_token.as_deref().map(Into::into),
         secret: args.jwt_secret.as_deref().map(Into::into),
         durable: args.is_durable(),
         payload: args.payload,
@@ -134,13 +136,14 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// Connects those who take part and makes the rooms.
+    /// Connects those who take part, makes the rooms, and waits until all servers know of it.
     fn prepare(&mut self) -> anyhow::Result<()> {
         let (users, rooms) = (self.users.0, self.rooms);
         self.tell(Command::Connect)?;
         self.wait("connected", users, |shared| shared.open.load(Relaxed))?;
         self.tell(Command::MakeRooms)?;
-        self.wait("rooms made", rooms, |shared| shared.rooms.load(Relaxed))
+        self.wait("rooms made", rooms, |shared| shared.rooms.load(Relaxed))?;
+        self.rest(self.args.dialect.settles_in())
     }
 
     fn steady(&mut self) -> anyhow::Result<()> {

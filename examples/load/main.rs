@@ -1,4 +1,4 @@
-//! A load generator for minichat, and for anything that speaks as much of its protocol as `broadcast` does.
+//! A load generator for minichat, for anything that speaks as much of its protocol as `broadcast` does, and for NATS.
 //!
 //! ```text
 //! cargo run --release --example load -- direct --server 127.0.0.1:8081,127.0.0.1:8082 --pid local1=PID --pid local2=PID
@@ -12,7 +12,8 @@
 mod args;
 mod plan;
 
-mod frames;
+mod dialect;
+mod mark;
 mod ws;
 
 mod control;
@@ -38,6 +39,7 @@ use clap::Parser;
 
 fn main() -> anyhow::Result<()> {
     let args = args::Args::parse();
+    args.check().unwrap_or_else(|error| error.exit());
     // Where fewer are allowed than are needed, connecting says so.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
     let outcome = conductor::run(&args)?;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::args::{Args, Placing, Scenario};
-use crate::frames;
+use crate::dialect::Target;
 
 /// What one thread has to do.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ pub(crate) struct User {
     /// Which of the servers.
     pub(crate) server: usize,
     pub(crate) role: Role,
-    /// The rooms of which the user says to have the first entry.
-    pub(crate) cursors: Vec<Arc<str>>,
+    /// The rooms of which the greeting speaks.
+    pub(crate) rooms: Vec<Arc<str>>,
 }
 
 /// What somebody is there for.
@@ -57,7 +57,7 @@ pub(crate) struct Group {
 pub(crate) struct Flow {
     /// Index of the user.
     pub(crate) from: usize,
-    /// Where to, as the fields of a frame have it.
+    /// Where to, as the dialect has it.
     pub(crate) target: String,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Flow {
 pub(crate) struct NewRoom {
     /// Index of the user.
     pub(crate) creator: usize,
-    /// The frame that makes it.
+    /// What makes it.
     pub(crate) frame: String,
 }
 
@@ -103,7 +103,7 @@ impl Planner<'_> {
         self.names += 1;
         let name = format!("u{:08x}-{}", self.run, self.names);
         let users = &mut self.shares[thread].users;
-        users.push(User { name, server: server % self.args.servers.len(), role, cursors: Vec::new() });
+        users.push(User { name, server: server % self.args.servers.len(), role, rooms: Vec::new() });
         users.len() - 1
     }
 
@@ -129,34 +129,39 @@ impl Planner<'_> {
     }
 
     fn pair(&mut self, pair: usize, (server, other): (usize, usize), role: Role) {
-        let thread = pair % self.shares.len();
+        let (dialect, thread) = (self.args.dialect, pair % self.shares.len());
         let from = self.user(thread, server, role);
         let to = self.user(thread, other, role);
         let share = &mut self.shares[thread];
-        let target = frames::target("to", &share.users[to].name);
+        let target = dialect.target(Target::User(&share.users[to].name));
         if self.args.is_durable() {
             // The first message of a pair makes their room, which costs more than the message.
-            share.rooms.push(NewRoom { creator: from, frame: frames::first_message(&target) });
+            let first = dialect.first_message(&target);
+            share.rooms.extend(first.map(|frame| NewRoom { creator: from, frame }));
         }
         let recipients = u32::from(role == Role::Counted);
         share.groups.push(Group { flows: vec![Flow { from, target }], recipients, burst: false });
     }
 
     fn room(&mut self, room: usize) {
-        let thread = room % self.shares.len();
+        let (dialect, thread) = (self.args.dialect, room % self.shares.len());
         let roles = self.roles();
         let members: Vec<usize> =
             roles.iter().enumerate().map(|(member, &role)| self.user(thread, room + member, role)).collect();
-        let name = format!("r{:08x}-{room}", self.run);
-        let target = frames::target("room", &name);
+        let name: Arc<str> = format!("r{:08x}-{room}", self.run).into();
+        let target = dialect.target(Target::Room(&name));
         let share = &mut self.shares[thread];
+        if dialect.users_join() {
+            members.iter().for_each(|&member| share.users[member].rooms.push(Arc::clone(&name)));
+        }
         let writers = members.iter().zip(&roles).filter(|(_, role)| **role != Role::Slow);
         let flows = writers.map(|(&from, _)| Flow { from, target: target.clone() }).collect();
         let counted = roles.iter().filter(|role| **role == Role::Counted).count() as u32;
         let burst = self.args.scenario == Scenario::Burst;
         share.groups.push(Group { flows, recipients: counted.saturating_sub(1), burst });
         let others: Vec<String> = members[1..].iter().map(|&member| share.users[member].name.clone()).collect();
-        share.rooms.push(NewRoom { creator: members[0], frame: frames::create(&name, &others) });
+        let create = dialect.create(&name, &others);
+        share.rooms.extend(create.map(|frame| NewRoom { creator: members[0], frame }));
     }
 
     /// Those of a room's members. At least two read on: one writes, one is counted.
@@ -173,7 +178,8 @@ impl Planner<'_> {
     /// Connections that do nothing, with their rooms. These are made beforehand by a user of each thread who is in all
     /// that he makes.
     fn crowd(&mut self) {
-        let threads = self.shares.len();
+        let (dialect, threads) = (self.args.dialect, self.shares.len());
+        let greets = self.args.cursors || dialect.users_join();
         let hosts: Vec<usize> = (0..threads).map(|thread| self.user(thread, thread, Role::Counted)).collect();
         let crowd: Vec<(usize, usize)> = (0..self.args.connections as usize)
             .map(|number| (number % threads, self.user(number % threads, number, Role::Counted)))
@@ -185,10 +191,11 @@ impl Planner<'_> {
             for (thread, user) in members.iter().map(|member| crowd[*member]) {
                 let user = &mut self.shares[thread].users[user];
                 names.push(user.name.clone());
-                user.cursors.extend(self.args.cursors.then(|| Arc::clone(&room)));
+                user.rooms.extend(greets.then(|| Arc::clone(&room)));
             }
             let thread = number % threads;
-            self.shares[thread].rooms.push(NewRoom { creator: hosts[thread], frame: frames::create(&room, &names) });
+            let create = dialect.create(&room, &names);
+            self.shares[thread].rooms.extend(create.map(|frame| NewRoom { creator: hosts[thread], frame }));
         }
     }
 }

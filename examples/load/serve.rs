@@ -1,16 +1,17 @@
-//! What a thread does with its sockets: the way to `welcome`, and what is received after it.
+//! What a thread does with its sockets: the way to its welcome, and what is received after it.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use jsonwebtoken::{EncodingKey, Header};
 
-use crate::frames::{self, Heard, Mark};
+use crate::dialect::Heard;
+use crate::mark::Mark;
 use crate::plan::Role;
 use crate::sequence::Place;
-use crate::socket::Stage;
+use crate::socket::{Socket, Stage};
 use crate::traffic::Due;
-use crate::worker::Worker;
+use crate::worker::{Manner, Worker};
 use crate::ws::{self, Frame};
 
 /// How long a token is valid, in s.
@@ -46,10 +47,9 @@ impl Worker {
     fn ask_for_upgrade(&mut self, socket: usize) -> Result<(), Ended> {
         let user = &self.users[socket];
         let host = self.manner.servers[user.server].to_string();
-        let request = match &self.manner.secret {
-            Some(secret) => ws::request(&host, "/ws", Some(&token(&user.name, secret)?)),
-            None => ws::request(&host, &format!("/ws?user={}", user.name), None),
-        };
+        let token = self.manner.secret.as_ref().map(|secret| token(&user.name, secret)).transpose()?;
+        let path = self.manner.dialect.path(&user.name, token.is_none());
+        let request = ws::request(&host, &path, token.as_deref());
         self.sockets[socket].stage = Stage::Upgrading;
         self.sockets[socket].queue_raw(request.as_bytes());
         self.dirty.push(socket);
@@ -71,7 +71,7 @@ impl Worker {
             if count == 0 {
                 return Err("ended by the server".into());
             }
-            self.digest(socket, &buffer[..count])?;
+            self.digest(socket, &buffer[..count], |socket| &mut socket.partial, Self::take_frames)?;
             if count < buffer.len() {
                 break;
             }
@@ -79,18 +79,24 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes bytes, together with those that were left over.
-    fn digest(&mut self, socket: usize, bytes: &[u8]) -> Result<(), Ended> {
-        if self.sockets[socket].partial.is_empty() {
-            let used = self.take_frames(socket, bytes)?;
-            self.sockets[socket].partial.extend_from_slice(&bytes[used..]);
+    /// Takes bytes, together with those that were left over. `take` answers how many it used.
+    fn digest(
+        &mut self,
+        socket: usize,
+        bytes: &[u8],
+        left_over: impl Fn(&mut Socket) -> &mut Vec<u8>,
+        take: impl FnOnce(&mut Self, usize, &[u8]) -> Result<usize, Ended>,
+    ) -> Result<(), Ended> {
+        if left_over(&mut self.sockets[socket]).is_empty() {
+            let used = take(self, socket, bytes)?;
+            left_over(&mut self.sockets[socket]).extend_from_slice(&bytes[used..]);
         } else {
-            let mut all = std::mem::take(&mut self.sockets[socket].partial);
+            let mut all = std::mem::take(left_over(&mut self.sockets[socket]));
             all.extend_from_slice(bytes);
-            let used = self.take_frames(socket, &all)?;
+            let used = take(self, socket, &all)?;
             all.drain(..used);
             // Empty, it is given back: most sockets have nothing left over.
-            self.sockets[socket].partial = if all.is_empty() { Vec::new() } else { all };
+            *left_over(&mut self.sockets[socket]) = if all.is_empty() { Vec::new() } else { all };
         }
         Ok(())
     }
@@ -102,15 +108,14 @@ impl Worker {
             let Some(length) = ws::upgraded(bytes)? else { return Ok(0) };
             used = length;
             self.sockets[socket].stage = Stage::Greeting;
-            let hello = frames::hello(&self.users[socket].cursors);
-            self.queue_text(socket, hello.as_bytes());
+            self.greet(socket);
         }
         // All that came with one read came now.
-        let now = self.shared.now();
+        self.now = self.shared.now();
         while let Some((frame, length)) = ws::decode(&bytes[used..]).map_err(|error| error.to_string())? {
             used += length;
             match frame {
-                Frame::Text(text) => self.hear(socket, frames::read(text), now),
+                Frame::Data(data) => self.digest(socket, data, |socket| &mut socket.cut, Self::take_messages)?,
                 Frame::Ping(payload) => {
                     self.sockets[socket].queue(ws::Kind::Pong, payload, rand::random());
                     self.dirty.push(socket);
@@ -118,6 +123,22 @@ impl Worker {
                 Frame::Close(code) => return Err(format!("closed with {code}")),
                 Frame::Other => {}
             }
+        }
+        Ok(used)
+    }
+
+    fn greet(&mut self, socket: usize) {
+        let (user, Manner { dialect, auth_token, .. }) = (&self.users[socket], &self.manner);
+        let greeting = dialect.greeting(&user.name, &user.rooms, auth_token.as_deref());
+        self.say(socket, greeting.as_bytes());
+    }
+
+    /// Answers how many bytes were taken.
+    fn take_messages(&mut self, socket: usize, bytes: &[u8]) -> Result<usize, Ended> {
+        let mut used = 0;
+        while let Some((heard, length)) = self.manner.dialect.read(&bytes[used..]).map_err(|error| error.to_string())? {
+            used += length;
+            self.hear(socket, heard, self.now);
         }
         Ok(used)
     }
@@ -145,6 +166,7 @@ impl Worker {
             }
             Heard::Welcome => self.welcomed(socket, now),
             Heard::Room => self.room_made(),
+            Heard::Ping(answer) => self.say(socket, answer),
             Heard::Error(code) => {
                 let code = String::from_utf8_lossy(code).into_owned();
                 *self.totals.errors.entry(code).or_default() += 1;
@@ -241,9 +263,10 @@ impl Worker {
         }
         self.scratch.clear();
         let mark = Mark { flow: due.flow, number: due.number, at: due.at };
-        frames::write_message(&mut self.scratch, self.manner.durable, &flow.target, mark, self.manner.payload);
+        let Manner { dialect, durable, payload, .. } = self.manner;
+        dialect.write_message(&mut self.scratch, durable, &flow.target, mark, payload);
         let text = std::mem::take(&mut self.scratch);
-        self.queue_text(from, &text);
+        self.say(from, &text);
         self.scratch = text;
         self.totals.expected += u64::from(due.recipients);
         self.shared.expected.fetch_add(due.recipients.into(), Relaxed);

@@ -23,9 +23,9 @@ pub(crate) enum Stage {
     Dialing,
     /// The request was sent.
     Upgrading,
-    /// `hello` was sent.
+    /// The greeting was sent.
     Greeting,
-    /// It had its `welcome`.
+    /// It had its welcome.
     Open,
 }
 
@@ -40,13 +40,23 @@ pub(crate) struct Socket {
     pub(crate) paused: bool,
     /// The beginning of a frame whose end is not here yet.
     pub(crate) partial: Vec<u8>,
+    /// The beginning of a message whose end is in a frame to come.
+    pub(crate) cut: Vec<u8>,
     out: Vec<u8>,
 }
 
 impl Socket {
     /// One that is not there yet.
     pub(crate) fn new() -> Self {
-        Self { stream: None, stage: Stage::Away, dialed: 0, paused: false, partial: Vec::new(), out: Vec::new() }
+        Self {
+            stream: None,
+            stage: Stage::Away,
+            dialed: 0,
+            paused: false,
+            partial: Vec::new(),
+            cut: Vec::new(),
+            out: Vec::new(),
+        }
     }
 
     /// Begins to connect.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::control::{Command, Shared};
+use crate::dialect::Dialect;
 use crate::dialer::Dialer;
 use crate::plan::{NewRoom, Role, Share, User};
 use crate::receipts::Receipts;
@@ -45,6 +46,9 @@ const TICKER: Token = Token(usize::MAX - 1);
 #[derive(Debug, Clone)]
 pub(crate) struct Manner {
     pub(crate) servers: Arc<[SocketAddr]>,
+    pub(crate) dialect: Dialect,
+    /// What all users show.
+    pub(crate) auth_token: Option<Arc<str>>,
     /// Signs the token of a user; without it the user's name is said.
     pub(crate) secret: Option<Arc<str>>,
     pub(crate) durable: bool,
@@ -76,6 +80,8 @@ pub(crate) struct Worker {
     /// Where frames are written before they are masked.
     pub(crate) scratch: Vec<u8>,
     pub(crate) buffer: Vec<u8>,
+    /// When what is looked at came, in ns since the start of the process.
+    pub(crate) now: u64,
     next_round: u64,
     rounds: usize,
 }
@@ -109,6 +115,7 @@ impl Worker {
             dirty: Vec::new(),
             scratch: Vec::new(),
             buffer: vec![0; READ_BYTES],
+            now: 0,
             next_round: 0,
             rounds: 0,
         })
@@ -203,7 +210,7 @@ impl Worker {
             && let Some(room) = self.rooms.pop()
         {
             self.rooms_under_way += 1;
-            self.queue_text(room.creator, room.frame.as_bytes());
+            self.say(room.creator, room.frame.as_bytes());
         }
     }
 
@@ -223,9 +230,9 @@ impl Worker {
         self.poll.registry().register(stream, Token(socket), Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Queues a text frame.
-    pub(crate) fn queue_text(&mut self, socket: usize, text: &[u8]) {
-        if !self.sockets[socket].queue(ws::Kind::Text, text, rand::random()) {
+    /// Queues something to be said, as a frame.
+    pub(crate) fn say(&mut self, socket: usize, text: &[u8]) {
+        if !self.sockets[socket].queue(self.manner.dialect.frame(), text, rand::random()) {
             self.totals.unsent += 1;
         }
         self.dirty.push(socket);
@@ -263,9 +270,9 @@ impl Worker {
         let (mut receipts, mut text) = (std::mem::take(&mut self.receipts), std::mem::take(&mut self.scratch));
         for (socket, room, seq) in receipts.due_acks(self.rounds % ACK_ROUNDS, ACK_ROUNDS) {
             text.clear();
-            crate::frames::write_ack(&mut text, room, seq);
+            self.manner.dialect.write_ack(&mut text, room, seq);
             if self.sockets[socket].stage == Stage::Open && !self.sockets[socket].paused {
-                self.queue_text(socket, &text);
+                self.say(socket, &text);
             }
         }
         (self.receipts, self.scratch) = (receipts, text);

@@ -1,4 +1,4 @@
-//! The client's side of WebSocket, no more than a load needs: text frames out, whole frames in.
+//! The client's side of WebSocket, no more than a load needs: frames out, whole frames in.
 //!
 //! A library would do, and would cost the generator several times as much: here nothing is allocated per frame.
 
@@ -7,8 +7,8 @@ use memchr::memmem;
 /// A frame of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// JSON.
-    Text(&'a [u8]),
+    /// What is said, as text or as bytes.
+    Data(&'a [u8]),
     /// To be answered with the same payload.
     Ping(&'a [u8]),
     /// The end, with its code.
@@ -27,6 +27,7 @@ pub(crate) struct Malformed;
 #[repr(u8)]
 pub(crate) enum Kind {
     Text = 0x1,
+    Binary = 0x2,
     Close = 0x8,
     Pong = 0xA,
 }
@@ -86,7 +87,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, Malform
     let Some((start, len)) = extent(bytes, second) else { return Ok(None) };
     let Some(payload) = bytes.get(start..start + len) else { return Ok(None) };
     let frame = match first & 0xF {
-        0x1 => Frame::Text(payload),
+        0x1 | 0x2 => Frame::Data(payload),
         0x8 => Frame::Close(payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code))),
         0x9 => Frame::Ping(payload),
         0xA => Frame::Other,
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(decode(&bytes[..100]), Ok(None));
         bytes.extend([0x88, 2, 0x0F, 0xA1]);
         let (frame, used) = decode(&bytes).unwrap().unwrap();
-        assert_eq!((frame, used), (Frame::Text(&[b'x'; 130]), 134));
+        assert_eq!((frame, used), (Frame::Data(&[b'x'; 130]), 134));
         assert_eq!(decode(&bytes[used..]), Ok(Some((Frame::Close(4001), 4))));
         assert_eq!(decode(&[0x01, 0]), Err(Malformed), "a fragment");
     }

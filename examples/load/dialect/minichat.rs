@@ -1,4 +1,4 @@
-//! The frames of the protocol, as text: written by hand, and read without a JSON parser, since the servers write the
+//! The frames of minichat's protocol, as text: written by hand, and read without a JSON parser, since the servers write the
 //! fields of each frame in one order and without blanks.
 
 use std::io::Write;
@@ -6,51 +6,11 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-/// What a body says of itself, in hexadecimal: which flow, its number there, when it was meant to be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// The sender with its destination.
-    pub(crate) flow: u32,
-    /// Counts the messages of the flow, from 1.
-    pub(crate) number: u32,
-    /// In ns since the start of the process.
-    pub(crate) at: u64,
-}
-
-/// Digits of a mark.
-const MARK_LEN: usize = 8 + 8 + 16;
-
-/// The shortest payload that holds a mark: its digits in quotes.
-pub(crate) const LEAST_PAYLOAD: usize = MARK_LEN + 2;
-
-/// A frame of the server.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard<'a> {
-    Welcome,
-    /// Something volatile, of ours.
-    Signal(Mark),
-    /// An entry of a room's log, with our mark unless it is a membership change.
-    Message {
-        room: &'a [u8],
-        seq: u64,
-        mark: Option<Mark>,
-    },
-    /// The answer to a send.
-    Sent {
-        room: &'a [u8],
-        seq: u64,
-        mark: Option<Mark>,
-    },
-    /// The answer to a create.
-    Room,
-    /// Something was refused: the code.
-    Error(&'a [u8]),
-    /// Anything else.
-    Other,
-}
+use super::{Heard, LEAST_PAYLOAD, Target};
+use crate::mark::Mark;
 
 /// Reads a text frame.
-pub(crate) fn read(text: &[u8]) -> Heard<'_> {
+pub(super) fn read(text: &[u8]) -> Heard<'_> {
     let Some(rest) = text.strip_prefix(b"{\"type\":\"") else { return Heard::Other };
     let kind = until_quote(rest);
     match kind {
@@ -85,36 +45,17 @@ fn number(text: &[u8], key: &[u8]) -> Option<u64> {
     Some(digits.fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
 }
 
-impl Mark {
-    fn read(text: &[u8]) -> Option<Self> {
-        let (flow, rest) = text.split_at_checked(8)?;
-        let (number, rest) = rest.split_at_checked(8)?;
-        Some(Self { flow: hex(flow)? as u32, number: hex(number)? as u32, at: hex(rest.get(..16)?)? })
-    }
-
-    fn write(self, out: &mut Vec<u8>) {
-        digits(out, self.flow.into(), 8);
-        digits(out, self.number.into(), 8);
-        digits(out, self.at, 16);
-    }
-}
-
-fn hex(text: &[u8]) -> Option<u64> {
-    text.iter().try_fold(0, |value, digit| Some(value << 4 | u64::from((*digit as char).to_digit(16)?)))
-}
-
-fn digits(out: &mut Vec<u8>, value: u64, count: u32) {
-    let digit = |place: u32| b"0123456789abcdef"[(value >> (4 * place) & 0xF) as usize];
-    out.extend((0..count).rev().map(digit));
-}
-
 /// Whom a flow is for, as the fields of a frame have it: `"to":"bob"` or `"room":"r1"`.
-pub(crate) fn target(field: &str, name: &str) -> String {
+pub(super) fn target(target: Target<'_>) -> String {
+    let (field, name) = match target {
+        Target::User(name) => ("to", name),
+        Target::Room(name) => ("room", name),
+    };
     format!("\"{field}\":\"{name}\"")
 }
 
 /// Writes a `send` or a `signal` with a body of `payload` bytes.
-pub(crate) fn write_message(out: &mut Vec<u8>, durable: bool, target: &str, mark: Mark, payload: usize) {
+pub(super) fn write_message(out: &mut Vec<u8>, durable: bool, target: &str, mark: Mark, payload: usize) {
     if durable {
         out.extend_from_slice(b"{\"type\":\"send\",\"cid\":\"");
         mark.write(out);
@@ -130,24 +71,24 @@ pub(crate) fn write_message(out: &mut Vec<u8>, durable: bool, target: &str, mark
 }
 
 /// A `hello` that says to have the first entry of these rooms.
-pub(crate) fn hello(rooms: &[Arc<str>]) -> String {
+pub(super) fn hello(rooms: &[Arc<str>]) -> String {
     let cursors: Vec<String> = rooms.iter().map(|room| format!("\"{room}\":1")).collect();
     format!("{{\"type\":\"hello\",\"cursors\":{{{}}}}}", cursors.join(","))
 }
 
 /// Writes an `ack`.
-pub(crate) fn write_ack(out: &mut Vec<u8>, room: &str, seq: u64) {
+pub(super) fn write_ack(out: &mut Vec<u8>, room: &str, seq: u64) {
     // Writing into memory does not fail.
     let _ = write!(out, "{{\"type\":\"ack\",\"room\":\"{room}\",\"seq\":{seq}}}");
 }
 
 /// A `send` without a mark.
-pub(crate) fn first_message(target: &str) -> String {
+pub(super) fn first_message(target: &str) -> String {
     format!("{{\"type\":\"send\",\"cid\":\"first\",{target},\"body\":\"hello\"}}")
 }
 
 /// A `create` of a room.
-pub(crate) fn create(room: &str, members: &[String]) -> String {
+pub(super) fn create(room: &str, members: &[String]) -> String {
     format!("{{\"type\":\"create\",\"room\":\"{room}\",\"members\":[\"{}\"]}}", members.join("\",\""))
 }
 
@@ -160,7 +101,7 @@ mod tests {
     #[test]
     fn a_message_has_the_payload_that_was_asked_for_and_its_mark_is_read_back() {
         let mut out = Vec::new();
-        write_message(&mut out, true, &target("room", "r1"), MARK, 128);
+        write_message(&mut out, true, &target(Target::Room("r1")), MARK, 128);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(value["body"].to_string().len(), 128);
         let cid = value["cid"].as_str().unwrap();
