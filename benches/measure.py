@@ -47,8 +47,10 @@ SCENARIOS = {
     "signal-local": ((1,), "sqlite", ROUTING, "direct --pairs 200 --window 16 --place same"),
     "send": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --window 16"),
     "send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 200 --window 16 --place same"),
-    "room-20": ((4,), "cluster", ALL, "rooms --rooms 20 --room-size 20 --window 4"),
-    "room-100": ((4,), "cluster", ALL, "rooms --rooms 10 --room-size 100 --window 2"),
+    "room-20": ((4,), "cluster", ALL, "rooms --rooms 20 --room-size 20 --window 16"),
+    "room-100": ((4,), "cluster", ALL, "rooms --rooms 10 --room-size 100 --window 16"),
+    "room-20-few": ((4,), "cluster", ALL, "rooms --rooms 20 --room-size 20 --window 4"),
+    "room-100-few": ((4,), "cluster", ALL, "rooms --rooms 10 --room-size 100 --window 2"),
     "room-20-send": ((4,), "cluster", OURS, "rooms --kind send --rooms 20 --room-size 20 --window 4"),
     # at a fixed rate: an open loop
     "signal-1000": ((1, 2, 4, 8), "cluster", ALL, "direct --pairs 200 --rate 1000"),
@@ -63,7 +65,7 @@ SCENARIOS = {
     "storm": ((2,), "cluster", OURS, "storm --connections 10000 --connect-rate 1000 --rooms-each 10 --cursors --pairs 100 "
               "--rate 500"),
     "stopped": ((3,), "cluster", OURS, "stopped --pairs 200 --rate 500"),
-    "burst": ((2,), "cluster", OURS, "burst --pairs 200 --rate 500 --room-size 100 --burst 2000"),
+    "burst": ((2,), "cluster", ALL, "burst --threads 2 --pairs 200 --rate 500 --room-size 100 --burst 2000"),
     "slow": ((2,), "cluster", OURS, "slow --rooms 10 --room-size 20 --slow 2 --rate 1000 --payload 2048"),
 }
 

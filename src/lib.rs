@@ -29,6 +29,7 @@ pub mod lifecycle;
 pub mod memory;
 pub mod metrics;
 pub mod tls;
+pub mod turns;
 
 pub mod protocol;
 pub mod wire;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::metadata::MetadataValue;
 use tonic::service::Interceptor;
@@ -29,6 +30,9 @@ pub use probe::Probe;
 
 /// How many batches of answers may wait for a peer that does not read them. Then its items wait, too.
 const ANSWER_QUEUE: usize = 64;
+
+/// After so many recipients other tasks have their turn.
+const STRETCH: usize = 256;
 
 /// How long a server may take to say hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
@@ -145,7 +149,14 @@ async fn take_all(
     while !ended {
         let ready = tokio::select! {
             request = requests.message() => match request {
-                Ok(Some(request)) => answers.add(inbox.take(peer, request, &mut ages)),
+                Ok(Some(request)) => {
+                    let recipients: usize = request.items.iter().map(|item| item.recipients.len()).sum();
+                    let answered = answers.add(inbox.take(peer, request, &mut ages));
+                    if recipients > STRETCH {
+                        yield_now().await;
+                    }
+                    answered
+                }
                 Ok(None) => {
                     ended = true;
                     answers.take()

@@ -7,6 +7,7 @@
 mod accept;
 mod committed;
 mod forward;
+mod gathering;
 mod plan;
 mod positions;
 mod presence;
@@ -22,6 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tracing::debug;
 
 use crate::claims::Claims;
@@ -39,12 +41,13 @@ use crate::store::writer::{self, Writer};
 use crate::store::{Entry, Membership, Position, Store};
 use crate::wire;
 use forward::Publication;
+use gathering::Gathering;
 use positions::Positions;
 use presence::Presence;
 pub use whereabouts::Whereabouts;
 
-/// How many publications may wait for a look-up before senders wait for it.
-const FORWARD_QUEUE: usize = 8_192;
+/// What is for more users than these costs more than the turn of a task should: others have theirs after it.
+const CROWD: usize = 16;
 
 /// What the router works with.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ pub struct Router(Arc<Inner>);
 struct Inner {
     parts: Parts,
     writer: Writer<Arc<Session>>,
-    forward: mpsc::Sender<Publication>,
+    gathering: Gathering,
     positions: Positions,
     presence: Presence,
 }
@@ -96,16 +99,16 @@ impl Router {
     pub fn start(parts: Parts, heard: mpsc::Receiver<Heard>, lifecycle: &Lifecycle) -> Self {
         let (writer, lanes) =
             writer::start(parts.store.clone(), parts.store.lanes(), &lifecycle.tasks, lifecycle.end.clone());
-        let (forward, publications) = mpsc::channel(FORWARD_QUEUE);
         let (grown, told) = mpsc::channel(receipts::ROUNDS);
         let positions = Positions::start(parts.store.clone(), Arc::clone(&parts.metrics), grown, lifecycle);
-        let router = Self(Arc::new(Inner { parts, writer, forward, positions, presence: Presence::default() }));
+        let (gathering, presence) = (Gathering::default(), Presence::default());
+        let router = Self(Arc::new(Inner { parts, writer, gathering, positions, presence }));
         for committed in lanes {
             let this = router.clone();
             lifecycle.spawn("committed", async move { this.follow_commits(committed).await });
         }
         let (this, end) = (router.clone(), lifecycle.end.clone());
-        lifecycle.spawn("forward", async move { this.forward_all(publications, end).await });
+        lifecycle.spawn("forward", async move { this.forward_all(end).await });
         let (this, end) = (router.clone(), lifecycle.end.clone());
         lifecycle.spawn("receipts", async move { this.tell_all(told, end).await });
         let (this, end) = (router.clone(), lifecycle.end.clone());
@@ -168,11 +171,13 @@ impl Router {
         let arrival = Arrival::new(entry, parts.own.clone(), TracePath::Local, origin);
         let publication = Publication::stored(&arrival, members);
         parts.feed.arrive(arrival, publication.audience());
+        if publication.audience_size() > CROWD {
+            yield_now().await;
+        }
         if parts.alone {
             return;
         }
-        // The forwarder ends after all who publish.
-        let _ = self.0.forward.send(publication).await;
+        self.0.gathering.put(publication).await;
     }
 
     fn fresh_id(&self) -> Result<u64, crate::ids::Exhausted> {

@@ -129,7 +129,7 @@ impl Planner<'_> {
     }
 
     fn pair(&mut self, pair: usize, (server, other): (usize, usize), role: Role) {
-        let (dialect, thread) = (self.args.dialect, pair % self.shares.len());
+        let (dialect, thread) = (self.args.dialect, pair % self.pair_threads());
         let from = self.user(thread, server, role);
         let to = self.user(thread, other, role);
         let share = &mut self.shares[thread];
@@ -143,8 +143,16 @@ impl Planner<'_> {
         share.groups.push(Group { flows: vec![Flow { from, target }], recipients, burst: false });
     }
 
+    /// The threads of pairs. A room with a burst has the last one for itself, where there are several: what the others
+    /// get must not wait for a thread that is busy with the burst.
+    fn pair_threads(&self) -> usize {
+        let threads = self.shares.len();
+        if self.args.scenario == Scenario::Burst { (threads - 1).max(1) } else { threads }
+    }
+
     fn room(&mut self, room: usize) {
-        let (dialect, thread) = (self.args.dialect, room % self.shares.len());
+        let (dialect, threads) = (self.args.dialect, self.shares.len());
+        let thread = if self.args.scenario == Scenario::Burst { threads - 1 } else { room % threads };
         let roles = self.roles();
         let members: Vec<usize> =
             roles.iter().enumerate().map(|(member, &role)| self.user(thread, room + member, role)).collect();

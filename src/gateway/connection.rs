@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::Message;
+use tokio::task::yield_now;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep_until, timeout};
 use tracing::debug;
 
@@ -189,7 +190,13 @@ impl Connection {
     async fn follow(&mut self, happened: Happened) -> Result<(), End> {
         match happened {
             Happened::Read(message) => self.receive(message).await,
-            Happened::Written(outcome) => written(outcome),
+            Happened::Written(outcome) => {
+                if !self.outgoing.is_empty() {
+                    // Who has much to write takes turns with the others, a piece each.
+                    yield_now().await;
+                }
+                written(outcome)
+            }
             Happened::Stalled => Err(End::Close(Close::Slow)),
         }
     }

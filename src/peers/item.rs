@@ -49,6 +49,16 @@ impl Item {
         self.seq > 0
     }
 
+    /// What keeps its order: the room, or else what the sender sends.
+    pub(super) fn key(&self) -> &str {
+        self.room.as_ref().map_or(self.sender.as_str(), RoomId::as_str)
+    }
+
+    /// What it costs the receiver to deliver, in recipients.
+    pub(super) fn work(&self) -> usize {
+        1 + self.recipients.len()
+    }
+
     /// At least the bytes of its encoding; also what it costs in a queue, near enough.
     pub(super) fn cost(&self) -> usize {
         let text = |text: &str| text.len() + STRING_EXTRA;

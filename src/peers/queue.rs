@@ -9,13 +9,16 @@ use super::item::Item;
 use super::stats::{PeerStats, add, sub};
 use crate::clock::unix_ms;
 use crate::ids::UserId;
+use crate::turns::Turns;
 use crate::wire;
 
 /// Volatile items older than this are of no use to anyone.
 const VOLATILE_AGE: Duration = Duration::from_secs(2);
 
-/// The most items in one stream message: a bound on how long the receiver is busy with it.
+/// The most items, and recipients of them in all unless a single item has more, in one stream message: a bound on how
+/// long the receiver is busy with it.
 const BATCH_ITEMS: usize = 256;
+const BATCH_WORK: usize = 1_024;
 
 /// The most bytes in one stream message, unless a single item is larger.
 const BATCH_BYTES: usize = 1 << 20;
@@ -41,12 +44,12 @@ pub(super) struct Limits {
     pub(super) deadline: Duration,
 }
 
-/// The queue of one peer. Items keep their order: their ages fall from the oldest unanswered one to the newest.
+/// The queue of one peer. Items of a room, or of no room and of one sender, keep their order; rooms take turns.
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: Limits,
     stats: Arc<PeerStats>,
-    waiting: VecDeque<Entry>,
+    waiting: Turns<Entry>,
     /// Those that went out, by the ids they went out with: one after the other, up to `last_id`. None where the answer
     /// has come.
     unanswered: VecDeque<Option<Entry>>,
@@ -89,7 +92,7 @@ impl Queue {
         Self {
             limits,
             stats,
-            waiting: VecDeque::new(),
+            waiting: Turns::default(),
             unanswered: VecDeque::new(),
             last_id: 0,
             bytes: 0,
@@ -114,8 +117,9 @@ impl Queue {
         }
         self.bytes += cost;
         add(&self.stats.queue_bytes, cost);
-        let entry = Entry { item: Arc::new(item), cost, since: now, sent_at_ms: unix_ms(), again: false };
-        self.waiting.push_back(entry);
+        let item = Arc::new(item);
+        let entry = Entry { item: item.clone(), cost, since: now, sent_at_ms: unix_ms(), again: false };
+        self.waiting.push(item.key(), item.work(), entry);
         Sent::Queued
     }
 
@@ -157,15 +161,19 @@ impl Queue {
     pub(super) fn next_batch(&mut self, now: Instant) -> Option<Batch> {
         let heals = self.heals.drain(..self.heals.len().min(BATCH_HEALS)).collect();
         let mut batch = Batch { kicks: self.take_kicks(now), heals, ..Batch::default() };
-        let mut bytes = 0;
+        let (mut bytes, mut work) = (0, 0);
+        let fits = |entry: &Entry, bytes, work| {
+            bytes == 0 || bytes + entry.cost <= BATCH_BYTES && work + entry.item.work() <= BATCH_WORK
+        };
         while batch.items.len() < BATCH_ITEMS
-            && let Some(entry) = self.waiting.pop_front_if(|entry| bytes == 0 || bytes + entry.cost <= BATCH_BYTES)
+            && let Some(entry) = self.waiting.pop_if(|entry| fits(entry, bytes, work))
         {
             if entry.is_late(now, self.limits.deadline) {
                 self.give_up(&entry);
                 continue;
             }
             bytes += entry.cost;
+            work += entry.item.work();
             add(&self.stats.resent, usize::from(entry.again));
             self.last_id += 1;
             batch.items.push((self.last_id, entry.sent_at_ms, entry.item.clone()));
@@ -195,13 +203,14 @@ impl Queue {
         returned
     }
 
-    /// The stream broke: what was stored and has no answer is to be sent again, before all else. The status is due on
-    /// every new stream.
+    /// The stream broke: what was stored and has no answer is to be sent again, before all else of its room. The status
+    /// is due on every new stream.
     pub(super) fn rewind(&mut self) {
         for mut entry in std::mem::take(&mut self.unanswered).into_iter().rev().flatten() {
             if entry.item.is_stored() {
                 entry.again = true;
-                self.waiting.push_front(entry);
+                let item = entry.item.clone();
+                self.waiting.push_first(item.key(), item.work(), entry);
             } else {
                 self.give_up(&entry);
             }
@@ -215,7 +224,7 @@ impl Queue {
     /// The run of the server that all this was meant for is over.
     pub(super) fn abandon(&mut self) {
         self.rewind();
-        for entry in std::mem::take(&mut self.waiting) {
+        for entry in self.waiting.extract(|_| true, |_| true) {
             self.release(&entry);
             if entry.item.is_stored() {
                 self.homeless.push(entry.item);
@@ -236,14 +245,13 @@ impl Queue {
     /// Gives up what has grown too old, sent or not. Says whether the server should hear of it.
     pub(super) fn expire(&mut self, now: Instant) -> bool {
         let deadline = self.limits.deadline;
-        let is_late = |entry: &mut Option<Entry>| entry.as_ref().is_none_or(|entry| entry.age(now) >= deadline);
-        while let Some(oldest) = self.unanswered.pop_front_if(is_late) {
-            oldest.iter().for_each(|entry| self.give_up(entry));
-        }
         let soonest = deadline.min(VOLATILE_AGE);
-        if self.waiting.front().is_some_and(|oldest| oldest.age(now) >= soonest) {
-            self.expire_waiting(now, deadline);
-        }
+        let mut late = self.waiting.extract(|entry| entry.age(now) >= soonest, |entry| entry.is_late(now, deadline));
+        // Each has waited its own time for its turn, so the first that went out need not be the oldest.
+        let out = self.unanswered.iter_mut();
+        late.extend(out.filter_map(|entry| entry.take_if(|entry| entry.age(now) >= deadline)));
+        self.forget_answered();
+        late.iter().for_each(|entry| self.give_up(entry));
         self.status_due
     }
 
@@ -256,18 +264,12 @@ impl Queue {
         let first = self.last_id + 1 - self.unanswered.len() as u64;
         let place = usize::try_from(id.checked_sub(first)?).ok()?;
         let entry = self.unanswered.get_mut(place)?.take();
-        while self.unanswered.pop_front_if(|oldest| oldest.is_none()).is_some() {}
+        self.forget_answered();
         entry
     }
 
-    fn expire_waiting(&mut self, now: Instant, deadline: Duration) {
-        for entry in std::mem::take(&mut self.waiting) {
-            if entry.is_late(now, deadline) {
-                self.give_up(&entry);
-            } else {
-                self.waiting.push_back(entry);
-            }
-        }
+    fn forget_answered(&mut self) {
+        while self.unanswered.pop_front_if(|oldest| oldest.is_none()).is_some() {}
     }
 
     fn take_kicks(&mut self, now: Instant) -> Vec<wire::Kick> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -19,8 +20,11 @@ use crate::registry;
 use crate::store::{Event, EventKind, Membership};
 use crate::wire;
 
-/// The most publications, or answers, that share one look-up.
+/// The most answers that share one look-up.
 const BATCH: usize = 1_024;
+
+/// After so many recipients other tasks have their turn.
+const STRETCH: usize = 256;
 
 /// A payload for an audience that may be anywhere.
 #[derive(Debug)]
@@ -93,6 +97,14 @@ impl Publication {
         members.into_iter().flat_map(move |members| members.seeing(seq)).chain(users)
     }
 
+    /// For how many it is, those counted twice who are named twice.
+    pub(super) fn audience_size(&self) -> usize {
+        match &self.audience {
+            Audience::Members(members, out) => members.members.len() + out.len(),
+            Audience::Users(users) => users.len(),
+        }
+    }
+
     fn item(&self, recipients: Vec<UserId>, asked: bool) -> Item {
         Item {
             room: self.room.clone(),
@@ -159,17 +171,13 @@ impl Astray {
 impl Router {
     /// Forwards what is published, until `end`. While one look-up is in flight the next publications gather, and then
     /// share one.
-    pub(super) async fn forward_all(&self, mut publications: mpsc::Receiver<Publication>, end: CancellationToken) {
+    pub(super) async fn forward_all(&self, end: CancellationToken) {
         let mut batch = Vec::new();
-        loop {
-            tokio::select! {
-                biased;
-                count = publications.recv_many(&mut batch, BATCH) => if count == 0 { return },
-                () = end.cancelled() => return,
-            }
+        while end.run_until_cancelled(self.0.gathering.take(&mut batch)).await.is_some() {
             self.forward_together(&batch).await;
             batch.clear();
         }
+        self.0.gathering.close();
     }
 
     /// Forwards publications by one look-up.
@@ -180,8 +188,14 @@ impl Router {
         let users = publications.iter().flat_map(Publication::audience).collect();
         let places = self.look_up(users).await;
         let asked = self.0.parts.cluster.asked(places.0.is_some());
+        let mut stretch = 0;
         for publication in publications {
             self.forward(publication, &places, &asked);
+            stretch += publication.audience_size();
+            if stretch > STRETCH {
+                stretch = 0;
+                yield_now().await;
+            }
         }
     }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Router;
+use tokio::task::yield_now;
+
 use super::forward::Publication;
+use super::{CROWD, Router};
 use crate::ids::{RoomId, UserId};
 use crate::metrics::Drop;
 use crate::protocol::{Code, Frame, Reject, ServerFrame, Target};
@@ -20,13 +22,15 @@ impl Router {
             return Err(Reject::new(Code::BadField, "body: not JSON"));
         };
         let frame = ServerFrame::Signal { room, from: &session.user, body }.encode();
-        self.spread(session, room.cloned(), users, frame)
+        self.spread(session, room.cloned(), users, frame).await;
+        Ok(())
     }
 
     pub(super) async fn typing(&self, session: &Arc<Session>, room: &RoomId) -> Result<(), Reject> {
         let users = self.others_in(session, room).await?;
         let frame = ServerFrame::Typing { room, user: &session.user }.encode();
-        self.spread(session, Some(room.clone()), users, frame)
+        self.spread(session, Some(room.clone()), users, frame).await;
+        Ok(())
     }
 
     /// The members of a room besides the sender, who must be one.
@@ -38,7 +42,7 @@ impl Router {
         Ok(members.users().filter(|user| **user != session.user).cloned().collect())
     }
 
-    fn spread(&self, session: &Session, room: Option<RoomId>, users: Vec<UserId>, frame: Frame) -> Result<(), Reject> {
+    async fn spread(&self, session: &Session, room: Option<RoomId>, users: Vec<UserId>, frame: Frame) {
         let metrics = &self.0.parts.metrics;
         metrics.signals.inc();
         for local in users.iter().flat_map(|user| self.0.parts.sessions.of(user)).filter(|to| to.id != session.id) {
@@ -48,14 +52,16 @@ impl Router {
                 Push::Gone => {}
             }
         }
+        if users.len() > CROWD {
+            yield_now().await;
+        }
         if self.0.parts.alone {
-            return Ok(());
+            return;
         }
         let publication = Publication::volatile(room, session.user.clone(), frame, users);
-        if self.0.forward.try_send(publication).is_err() {
+        if !self.0.gathering.try_put(publication) {
             metrics.dropped(Drop::SignalQueueFull);
         }
-        Ok(())
     }
 }
 

@@ -65,6 +65,40 @@ fn a_message_is_bounded_in_items_and_in_bytes() {
 }
 
 #[test]
+fn a_message_is_bounded_in_recipients() {
+    let (mut queue, now) = (queue(16 << 20), Instant::now());
+    let crowd = |count: usize| (0..count).map(|number| format!("user-{number}").parse().unwrap()).collect();
+    for (seq, count) in [(1, 2 * BATCH_WORK), (2, BATCH_WORK / 2), (3, BATCH_WORK / 4), (4, BATCH_WORK / 2)] {
+        assert_eq!(queue.push(Item { recipients: crowd(count), ..item(seq, "x") }, now), Sent::Queued);
+    }
+    let sizes: Vec<_> = std::iter::from_fn(|| queue.next_batch(now)).map(|batch| batch.items.len()).collect();
+    assert_eq!(sizes, [1, 2, 1]);
+}
+
+#[test]
+fn a_burst_in_one_room_does_not_go_before_what_others_send() {
+    let (mut queue, now) = (queue(16 << 20), Instant::now());
+    fill(&mut queue, 1..=1_000, now);
+    let lone = |sender: u32| Item { room: None, sender: format!("s{sender}").parse().unwrap(), ..item(0, "x") };
+    (0..8).for_each(|sender| assert_eq!(queue.push(lone(sender), now), Sent::Queued));
+    let first = sent(&mut queue, now);
+    let signals = first.iter().filter(|(_, seq)| *seq == 0).count();
+    assert!(signals >= 7, "one in 256 may share the lane of the room: {signals}");
+}
+
+#[test]
+fn what_is_late_is_given_up_wherever_it_stands_among_the_unanswered() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    let other = Item { room: Some("other".parse().unwrap()), ..item(7, "x") };
+    assert_eq!(queue.push(other, now + DEADLINE), Sent::Queued);
+    sent(&mut queue, now);
+    fill(&mut queue, [1], now);
+    sent(&mut queue, now);
+    queue.expire(now + DEADLINE);
+    assert_eq!((queue.status.dropped, queue.unanswered.len()), (1, 2));
+}
+
+#[test]
 fn queued_and_unanswered_bytes_share_one_bound() {
     let cost = item(1, "x").cost();
     let (mut queue, now) = (queue(2 * cost), Instant::now());

@@ -1,0 +1,139 @@
+//! What waits for a look-up before it goes to other servers. Bounded, and rooms take turns: a burst in one must not
+//! delay the others.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::forward::Publication;
+use crate::turns::Turns;
+
+/// How many publications may wait before senders wait for it.
+const PLACES: usize = 8_192;
+
+/// The most publications that share one look-up.
+const BATCH: usize = 1_024;
+
+/// The most recipients that these have together, unless a single one has more.
+const BATCH_WORK: usize = 4_096;
+
+/// Publications that wait for a look-up, with one who takes them.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    waiting: Mutex<Turns<Publication>>,
+    places: Semaphore,
+    wake: Notify,
+}
+
+impl Default for Gathering {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), places: Semaphore::new(PLACES), wake: Notify::new() }
+    }
+}
+
+impl Gathering {
+    /// Adds a publication where there is room for it; says whether there was.
+    pub(super) fn try_put(&self, publication: Publication) -> bool {
+        let place = self.places.try_acquire();
+        let taken = place.is_ok();
+        if let Ok(place) = place {
+            place.forget();
+            self.add(publication);
+        }
+        taken
+    }
+
+    /// Adds a publication, as soon as there is room for it. After [`close`](Self::close) it is dropped.
+    pub(super) async fn put(&self, publication: Publication) {
+        if let Ok(place) = self.places.acquire().await {
+            place.forget();
+            self.add(publication);
+        }
+    }
+
+    fn add(&self, publication: Publication) {
+        let work = 1 + publication.audience_size();
+        // Cloned, since the name is needed while the publication moves in.
+        let (room, sender) = (publication.room.clone(), publication.sender.clone());
+        let key = room.as_ref().map_or(sender.as_str(), |room| room.as_str());
+        self.lock().push(key, work, publication);
+        self.wake.notify_one();
+    }
+
+    /// Waits for publications and moves what has gathered, in turns and up to a bound, into `batch`. Cancel-safe.
+    pub(super) async fn take(&self, batch: &mut Vec<Publication>) {
+        while !self.take_now(batch) {
+            self.wake.notified().await;
+        }
+    }
+
+    fn take_now(&self, batch: &mut Vec<Publication>) -> bool {
+        let mut waiting = self.lock();
+        let mut work = 0;
+        while batch.len() < BATCH
+            && let Some(next) = waiting.pop_if(|next| work == 0 || work + next.audience_size() < BATCH_WORK)
+        {
+            work += 1 + next.audience_size();
+            batch.push(next);
+        }
+        drop(waiting);
+        self.places.add_permits(batch.len());
+        !batch.is_empty()
+    }
+
+    /// Nobody takes any more: who waits for room gives up.
+    pub(super) fn close(&self) {
+        self.places.close();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turns<Publication>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::UserId;
+    use crate::protocol::ServerFrame;
+
+    fn publication(room: &str, audience: usize) -> Publication {
+        let user = |number| format!("user-{number}").parse::<UserId>().unwrap();
+        let frame = ServerFrame::Pong { cid: None }.encode();
+        Publication::volatile(room.parse().ok(), user(0), frame, (0..audience).map(user).collect())
+    }
+
+    #[tokio::test]
+    async fn what_has_gathered_is_taken_together_up_to_a_bound() {
+        let gathering = Gathering::default();
+        let mut batch = Vec::new();
+        for _ in 0..BATCH + 1 {
+            gathering.put(publication("r", 1)).await;
+        }
+        gathering.take(&mut batch).await;
+        assert_eq!(batch.len(), BATCH);
+        batch.clear();
+        gathering.take(&mut batch).await;
+        assert_eq!(batch.len(), 1);
+        batch.clear();
+        for _ in 0..3 {
+            gathering.put(publication("r", BATCH_WORK / 2)).await;
+        }
+        gathering.take(&mut batch).await;
+        assert_eq!(batch.len(), 1, "two of them have more recipients than go together");
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_place_waits_or_is_refused_and_none_waits_for_ever() {
+        let gathering = Gathering::default();
+        while gathering.try_put(publication("r", 1)) {}
+        let taken = async {
+            tokio::task::yield_now().await;
+            gathering.take(&mut Vec::new()).await;
+        };
+        tokio::join!(gathering.put(publication("r", 1)), taken);
+        while gathering.try_put(publication("r", 1)) {}
+        let closed = async { gathering.close() };
+        tokio::join!(gathering.put(publication("r", 1)), closed);
+    }
+}
