@@ -5,14 +5,19 @@
 //! others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use tokio::time::timeout;
 
 use crate::ids::{MessageId, RoomId, UserId};
 use crate::store::{Changed, Error, Membership, Refusal, Store};
 
 /// How many member lists are kept. Of a room that falls out, the list is loaded again.
 const LISTS: usize = 50_000;
+
+/// How long a list may take, the wait for who reads it included.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// How many direct rooms are kept by their pair of users.
 const DIRECTS: usize = 50_000;
@@ -44,23 +49,46 @@ impl Rooms {
     /// The members of a room, as of the change `version` or a later one; 0 takes any.
     ///
     /// # Errors
-    /// `NotFound` where there is no such room; otherwise what the store says.
+    /// `NotFound` where there is no such room; [`Error::Unavailable`] where there is no answer within 5 s; otherwise what
+    /// the store says.
     pub async fn members(&self, room: &RoomId, version: u64) -> Result<Arc<Membership>, Error> {
         if let Some(list) = self.0.lists.get(room).filter(|list| list.version >= version) {
             return Ok(list);
         }
         // Boxed, so that who mostly finds the list here need not have room for reading it.
-        Box::pin(self.load(room)).await
+        timeout(LIMIT, Box::pin(self.find(room, version)))
+            .await
+            .unwrap_or_else(|_| Err(Error::Unavailable("the member list took too long".into())))
     }
 
-    async fn load(&self, room: &RoomId) -> Result<Arc<Membership>, Error> {
-        let list = Arc::new(self.0.store.membership(room).await?.ok_or(Refusal::NotFound)?);
-        self.0.lists.insert(room.clone(), Arc::clone(&list));
-        // After it is in: a change that came while it was loaded has been noted by now, or will find it.
-        if let Some(version) = self.0.changes.get(room) {
+    /// Reads a list that is not here. Those who look for it meanwhile wait for the same read: many send into a room that
+    /// has just come to be known, and each with a read of its own would take the database from all others.
+    async fn find(&self, room: &RoomId, version: u64) -> Result<Arc<Membership>, Error> {
+        loop {
+            // A read that others wait for may have begun before the change that this one needs.
+            let (list, began) = self.read_once(room).await?;
+            // After it is in: a change that came while it was read has been noted by now, or will find it.
+            if let Some(latest) = self.0.changes.get(room) {
+                self.forget_older(room, latest);
+            }
+            if list.version >= version || began {
+                return Ok(list);
+            }
             self.forget_older(room, version);
         }
-        Ok(list)
+    }
+
+    /// The list that is here by now, or read; and whether the read was begun here.
+    async fn read_once(&self, room: &RoomId) -> Result<(Arc<Membership>, bool), Error> {
+        match self.0.lists.get_value_or_guard_async(room).await {
+            Ok(list) => Ok((list, false)),
+            Err(guard) => {
+                let list = Arc::new(self.0.store.membership(room).await?.ok_or(Refusal::NotFound)?);
+                // Where it was taken out meanwhile, the next one reads it again.
+                let _ = guard.insert(Arc::clone(&list));
+                Ok((list, true))
+            }
+        }
     }
 
     /// Learns of a membership change: what is older is forgotten.

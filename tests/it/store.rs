@@ -2,6 +2,7 @@
 
 mod appends;
 mod devices;
+mod lists;
 mod log;
 mod membership;
 mod opening;
