@@ -171,13 +171,14 @@ impl Router {
         let arrival = Arrival::new(entry, parts.own.clone(), TracePath::Local, origin);
         let publication = Publication::stored(&arrival, members);
         parts.feed.arrive(arrival, publication.audience());
-        if publication.audience_size() > CROWD {
+        let is_for_many = publication.audience_size() > CROWD;
+        if !parts.alone && !self.0.gathering.put(publication).await {
+            // Nobody forwards any more: the other servers look into the store.
+            parts.peers.leave_to_the_store();
+        }
+        if is_for_many {
             yield_now().await;
         }
-        if parts.alone {
-            return;
-        }
-        self.0.gathering.put(publication).await;
     }
 
     fn fresh_id(&self) -> Result<u64, crate::ids::Exhausted> {

@@ -169,15 +169,20 @@ impl Astray {
 }
 
 impl Router {
-    /// Forwards what is published, until `end`. While one look-up is in flight the next publications gather, and then
-    /// share one.
+    /// Forwards what is published, until `end` and nothing has gathered. While one look-up is in flight the next
+    /// publications gather, and then share one.
     pub(super) async fn forward_all(&self, end: CancellationToken) {
+        let gathered = self.0.gathering.taker();
         let mut batch = Vec::new();
-        while end.run_until_cancelled(self.0.gathering.take(&mut batch)).await.is_some() {
+        loop {
+            tokio::select! {
+                biased;
+                () = gathered.take(&mut batch) => {}
+                () = end.cancelled() => return,
+            }
             self.forward_together(&batch).await;
             batch.clear();
         }
-        self.0.gathering.close();
     }
 
     /// Forwards publications by one look-up.

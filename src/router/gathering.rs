@@ -43,12 +43,15 @@ impl Gathering {
         taken
     }
 
-    /// Adds a publication, as soon as there is room for it. After [`close`](Self::close) it is dropped.
-    pub(super) async fn put(&self, publication: Publication) {
-        if let Ok(place) = self.places.acquire().await {
+    /// Adds a publication, as soon as there is room for it; says whether there was, before the taker ended.
+    pub(super) async fn put(&self, publication: Publication) -> bool {
+        let place = self.places.acquire().await;
+        let taken = place.is_ok();
+        if let Ok(place) = place {
             place.forget();
             self.add(publication);
         }
+        taken
     }
 
     fn add(&self, publication: Publication) {
@@ -60,16 +63,14 @@ impl Gathering {
         self.wake.notify_one();
     }
 
-    /// Waits for publications and moves what has gathered, in turns and up to a bound, into `batch`. Cancel-safe.
-    pub(super) async fn take(&self, batch: &mut Vec<Publication>) {
-        while !self.take_now(batch) {
-            self.wake.notified().await;
-        }
+    /// The right to take. When it is given up, however that comes, nobody waits for room any more.
+    pub(super) fn taker(&self) -> Taker<'_> {
+        Taker(self)
     }
 
     fn take_now(&self, batch: &mut Vec<Publication>) -> bool {
+        let (before, mut work) = (batch.len(), 0);
         let mut waiting = self.lock();
-        let mut work = 0;
         while batch.len() < BATCH
             && let Some(next) = waiting.pop_if(|next| work == 0 || work + next.audience_size() < BATCH_WORK)
         {
@@ -77,17 +78,31 @@ impl Gathering {
             batch.push(next);
         }
         drop(waiting);
-        self.places.add_permits(batch.len());
-        !batch.is_empty()
-    }
-
-    /// Nobody takes any more: who waits for room gives up.
-    pub(super) fn close(&self) {
-        self.places.close();
+        let taken = batch.len() - before;
+        self.places.add_permits(taken);
+        taken > 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns<Publication>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes what has gathered.
+pub(super) struct Taker<'a>(&'a Gathering);
+
+impl Taker<'_> {
+    /// Waits for publications and moves what has gathered, in turns and up to a bound, into `batch`. Cancel-safe.
+    pub(super) async fn take(&self, batch: &mut Vec<Publication>) {
+        while !self.0.take_now(batch) {
+            self.0.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for Taker<'_> {
+    fn drop(&mut self) {
+        self.0.places.close();
     }
 }
 
@@ -106,34 +121,37 @@ mod tests {
     #[tokio::test]
     async fn what_has_gathered_is_taken_together_up_to_a_bound() {
         let gathering = Gathering::default();
+        let taker = gathering.taker();
         let mut batch = Vec::new();
         for _ in 0..BATCH + 1 {
-            gathering.put(publication("r", 1)).await;
+            assert!(gathering.put(publication("r", 1)).await);
         }
-        gathering.take(&mut batch).await;
+        taker.take(&mut batch).await;
         assert_eq!(batch.len(), BATCH);
         batch.clear();
-        gathering.take(&mut batch).await;
+        taker.take(&mut batch).await;
         assert_eq!(batch.len(), 1);
         batch.clear();
         for _ in 0..3 {
-            gathering.put(publication("r", BATCH_WORK / 2)).await;
+            assert!(gathering.put(publication("r", BATCH_WORK / 2)).await);
         }
-        gathering.take(&mut batch).await;
+        taker.take(&mut batch).await;
         assert_eq!(batch.len(), 1, "two of them have more recipients than go together");
     }
 
     #[tokio::test]
-    async fn what_finds_no_place_waits_or_is_refused_and_none_waits_for_ever() {
+    async fn what_finds_no_place_waits_or_is_refused_and_none_waits_once_nobody_takes() {
         let gathering = Gathering::default();
+        let taker = gathering.taker();
         while gathering.try_put(publication("r", 1)) {}
         let taken = async {
             tokio::task::yield_now().await;
-            gathering.take(&mut Vec::new()).await;
+            taker.take(&mut Vec::new()).await;
         };
-        tokio::join!(gathering.put(publication("r", 1)), taken);
+        assert!(tokio::join!(gathering.put(publication("r", 1)), taken).0);
         while gathering.try_put(publication("r", 1)) {}
-        let closed = async { gathering.close() };
-        tokio::join!(gathering.put(publication("r", 1)), closed);
+        let ended = async { drop(taker) };
+        assert!(!tokio::join!(gathering.put(publication("r", 1)), ended).0);
+        assert!(!gathering.try_put(publication("r", 1)));
     }
 }
