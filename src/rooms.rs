@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::ids::{MessageId, RoomId, UserId};
@@ -64,8 +65,9 @@ impl Rooms {
     /// Reads a list that is not here. Those who look for it meanwhile wait for the same read: many send into a room that
     /// has just come to be known, and each with a read of its own would take the database from all others.
     async fn find(&self, room: &RoomId, version: u64) -> Result<Arc<Membership>, Error> {
+        // A read that others wait for may have begun before the change that is asked for, or one that was heard of since.
+        let version = version.max(self.0.changes.get(room).unwrap_or(0));
         loop {
-            // A read that others wait for may have begun before the change that this one needs.
             let (list, began) = self.read_once(room).await?;
             // After it is in: a change that came while it was read has been noted by now, or will find it.
             if let Some(latest) = self.0.changes.get(room) {
@@ -75,6 +77,8 @@ impl Rooms {
                 return Ok(list);
             }
             self.forget_older(room, version);
+            // The one who has read it may not have come to put it there.
+            yield_now().await;
         }
     }
 

@@ -12,7 +12,8 @@ on_both!(
     who_look_for_a_list_at_the_same_time_share_one_read,
     a_list_is_as_new_as_the_change_it_is_asked_for_whoever_else_reads_it,
     a_list_that_cannot_be_read_is_refused_to_all_who_look_for_it,
-    who_gives_up_reading_leaves_it_to_the_next,
+    who_gives_up_reading_leaves_it_to_those_who_wait,
+    a_change_that_was_heard_of_is_in_the_list_also_for_who_asks_for_any,
 );
 
 async fn who_look_for_a_list_at_the_same_time_share_one_read(database: Database) {
@@ -28,8 +29,8 @@ async fn who_look_for_a_list_at_the_same_time_share_one_read(database: Database)
 async fn a_list_is_as_new_as_the_change_it_is_asked_for_whoever_else_reads_it(database: Database) {
     let store = database.open().await;
     make(&store, "r", &["a"]).await;
-    let lists = Rooms::new(store.clone());
     for number in 0..50 {
+        let lists = Rooms::new(store.clone());
         let readers: Vec<_> = (0..4)
             .map(|_| {
                 let lists = lists.clone();
@@ -53,15 +54,27 @@ async fn a_list_that_cannot_be_read_is_refused_to_all_who_look_for_it(database: 
     }
 }
 
-async fn who_gives_up_reading_leaves_it_to_the_next(database: Database) {
+async fn who_gives_up_reading_leaves_it_to_those_who_wait(database: Database) {
     let store = database.open().await;
     make(&store, "r", &["a"]).await;
     let lists = Rooms::new(store);
-    let reader = {
-        let lists = lists.clone();
-        tokio::spawn(async move { lists.members(&room("r"), 0).await.map(drop) })
-    };
-    tokio::task::yield_now().await;
-    reader.abort();
-    assert_eq!(lists.members(&room("r"), 0).await.unwrap().version, 1);
+    let r = room("r");
+    let mut reads = Box::pin(lists.members(&r, 0));
+    let mut waits = Box::pin(lists.members(&r, 0));
+    assert!(futures_util::poll!(&mut reads).is_pending() && futures_util::poll!(&mut waits).is_pending());
+    drop(reads);
+    assert_eq!(waits.await.unwrap().version, 1);
+}
+
+async fn a_change_that_was_heard_of_is_in_the_list_also_for_who_asks_for_any(database: Database) {
+    let store = database.open().await;
+    make(&store, "r", &["a"]).await;
+    let lists = Rooms::new(store.clone());
+    let r = room("r");
+    let mut reads = Box::pin(lists.members(&r, 0));
+    assert!(futures_util::poll!(&mut reads).is_pending());
+    let version = change(&store, "r", "a", Change::Add(users(&["b"]))).await.unwrap().entry.unwrap().seq;
+    lists.changed(&r, version);
+    let (_, found) = tokio::join!(reads, lists.members(&r, 0));
+    assert!(found.unwrap().has(&user("b")));
 }
