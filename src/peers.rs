@@ -11,7 +11,7 @@
 //! | answered, some `full` | delivered as far as we are concerned: the receiver heals those from the store |
 //! | an answer to an unknown id | ignored, and counted |
 //! | a recipient out of range | ignored |
-//! | the stream breaks, for whatever reason | stored items are sent again first, in order, on the next stream; the receiver drops repeats by room and seq. Volatile ones are lost |
+//! | the stream breaks, for whatever reason | stored items are sent again, in order and before all else of their room, on the next stream; the receiver drops repeats by room and seq. Volatile ones are lost |
 //! | `FAILED_PRECONDITION`: not the server or the run we meant | nothing is delivered to it; the items wait for a newer view of the cluster |
 //! | `UNAUTHENTICATED` | the cluster secrets differ: logged once as an error, tried again slowly |
 //! | no answer within the deadline, or the queue is full | stored items are left to the store: the count in `Status.dropped` grows, and the receiver compares its rooms with it. Volatile ones are lost |
