@@ -26,8 +26,9 @@ pub mod config;
 pub mod http;
 pub mod ids;
 pub mod lifecycle;
-pub mod memory;
+mod memory;
 pub mod metrics;
+pub mod runtime;
 pub mod tls;
 pub mod turns;
 

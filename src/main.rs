@@ -7,8 +7,7 @@ use anyhow::Context;
 use minichat::auth::Auth;
 use minichat::config::{Config, Error, LogFormat, Logs};
 use minichat::lifecycle::Lifecycle;
-use minichat::{memory, push};
-use tokio::runtime::{Builder, Runtime};
+use minichat::{push, runtime};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -34,19 +33,10 @@ fn main() -> ExitCode {
         return say(&config.to_string());
     }
     start_logs(&config.logs);
-    memory::give_back_soon();
-    match runtime().context("cannot start the runtime").and_then(|runtime| runtime.block_on(run(config))) {
+    match runtime::new().context("cannot start the runtime").and_then(|runtime| runtime.block_on(run(config))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
     }
-}
-
-/// How many tasks have their turn before a thread looks for what has come from outside. Tokio's 61 is for tasks that do
-/// little; here a turn may write to a socket, and those who send a word wait behind those who are sent a lot.
-const EVENT_INTERVAL: u32 = 16;
-
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread().enable_all().event_interval(EVENT_INTERVAL).build()
 }
 
 /// What was asked for. Whoever has heard enough may close the pipe.

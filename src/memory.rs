@@ -14,7 +14,7 @@ const SETTINGS: [&[u8]; 2] = [b"arenas.dirty_decay_ms\0", b"arena.0.dirty_decay_
 
 /// Has memory that is free for a second given back to the system, by a thread of the allocator. To be called before
 /// there are other threads, since an arena takes the setting when it is made.
-pub fn give_back_soon() {
+pub(crate) fn give_back_soon() {
     for setting in SETTINGS {
         if let Err(error) = setting.name().write(KEPT_MS) {
             tracing::warn!(%error, "free memory is given back late");

@@ -158,9 +158,12 @@ async fn serve(
     }
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    minichat::runtime::new()?.block_on(run(args))
+}
+
+async fn run(args: Args) -> anyhow::Result<()> {
     let tcp = TcpSettings::default().set_nodelay(true);
     let redis = redis::Client::open(args.redis.as_str().into_connection_info()?.set_tcp_settings(tcp))?;
     let mut messages = redis.get_async_pubsub().await.context("cannot reach Redis")?;

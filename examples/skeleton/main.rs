@@ -68,14 +68,13 @@ impl Args {
     }
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => return fail(USAGE, error.to_string().lines().next().unwrap_or_default()),
     };
-    match run(&args).await {
+    match minichat::runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(run(&args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(1, &format!("{error:#}")),
     }
