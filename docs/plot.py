@@ -3,7 +3,8 @@
 
   docs/plot.py performance.jsonl --scenario signal > docs/cpu.svg
 
-Each point is the median of its runs; the bar around it goes from the least to the most.
+Each point is the median of its runs; the bar around it goes from the least to the most. The last is shown as a figure,
+too; docs/tables.py has all.
 """
 
 import argparse
@@ -75,10 +76,6 @@ class Plot:
         self.text(18, middle, "CPU us per delivered message, all servers and Redis",
                   f'text-anchor="middle" transform="rotate(-90 18 {middle:.0f})"')
 
-    def is_lowest(self, count, median):
-        """Whether others are above: their points leave no room for a figure there."""
-        return all(statistics.median(values[count]) >= median for values in self.systems.values() if count in values)
-
     def system(self, name, values, colour, dash):
         points = [(count, statistics.median(runs), min(runs), max(runs)) for count, runs in sorted(values.items())]
         path = " ".join(f"{self.x(count):.1f},{self.y(median):.1f}" for count, median, _, _ in points)
@@ -88,10 +85,8 @@ class Plot:
             x = self.x(count)
             self.line(x, self.y(least), x, self.y(most), f'stroke="{colour}"')
             self.parts.append(f'<circle cx="{x:.1f}" cy="{self.y(median):.1f}" r="4" fill="{colour}"/>')
-            y = self.y(least) + 16 if self.is_lowest(count, median) else self.y(most) - 8
-            self.text(x, y, f"{median:.1f}", f'text-anchor="middle" fill="{colour}" font-size="11"')
         last = points[-1]
-        self.text(self.x(last[0]) + 14, self.y(last[1]) + 4, name, f'fill="{colour}"')
+        self.text(self.x(last[0]) + 14, self.y(last[1]) + 4, f"{name} {last[1]:.1f}", f'fill="{colour}"')
 
     def svg(self, title):
         self.axes(title)
