@@ -13,9 +13,9 @@
 mod bus;
 mod directory;
 mod frames;
+mod sockets;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,13 +23,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
-use axum::extract::ws::{Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
-use axum::extract::{Query, State};
-use axum::response::Response;
 use axum::routing::any;
 use axum::serve::ListenerExt;
 use clap::Parser;
-use futures_util::SinkExt;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo};
 use tokio::net::TcpListener;
@@ -39,12 +35,6 @@ use tokio::task::JoinSet;
 use crate::bus::{Post, Target};
 use crate::directory::{Directory, Session};
 use crate::frames::{Said, Says};
-
-/// The same as that of the server it is compared with, in bytes.
-const READ_BUFFER: usize = 1024;
-
-/// How many frames may wait for one socket; what comes then is dropped.
-const OUTBOX: usize = 512;
 
 /// How long Redis may take to answer. The default is short for a machine that is being loaded on purpose.
 const REDIS_LIMIT: Duration = Duration::from_secs(10);
@@ -70,6 +60,19 @@ struct Server {
 impl Server {
     fn directory(&self) -> MutexGuard<'_, Directory> {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Relaxed)
+    }
+
+    /// Takes a socket in. Nobody else has to know, so there is nothing to wait for, here and when it leaves.
+    async fn enter(&self, session: &Session) {
+        self.directory().enter(session);
+    }
+
+    async fn leave(&self, session: &Session) {
+        self.directory().leave(session);
     }
 
     /// Takes a frame. Answers what goes back at once.
@@ -111,53 +114,6 @@ fn target(room: Option<Cow<'_, str>>, to: Option<Cow<'_, str>>) -> Option<Target
     }
 }
 
-async fn open(
-    State(server): State<Arc<Server>>,
-    Query(query): Query<HashMap<String, String>>,
-    upgrade: WebSocketUpgrade,
-) -> Response {
-    let user = query.get("user").map_or("nobody", String::as_str).into();
-    let upgrade = upgrade.read_buffer_size(READ_BUFFER).max_message_size(64 * 1024);
-    upgrade.on_upgrade(move |socket| async move {
-        let (outbox, frames) = mpsc::channel(OUTBOX);
-        let session = Session { id: server.next_id.fetch_add(1, Relaxed), user, outbox };
-        server.directory().enter(&session);
-        // However it ended, it has.
-        let _ = serve(socket, &server, &session, frames).await;
-        server.directory().leave(&session);
-    })
-}
-
-async fn serve(
-    mut socket: WebSocket,
-    server: &Server,
-    session: &Session,
-    mut frames: mpsc::Receiver<Utf8Bytes>,
-) -> Result<(), axum::Error> {
-    let mut batch = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            message = socket.recv() => match message {
-                Some(Ok(Message::Text(text))) => {
-                    if let Some(answer) = server.accept(session, &text).await {
-                        socket.send(Message::Text(answer.into())).await?;
-                    }
-                }
-                Some(Ok(Message::Close(_))) | None => return Ok(()),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error),
-            },
-            _ = frames.recv_many(&mut batch, OUTBOX) => {
-                for frame in batch.drain(..) {
-                    socket.feed(Message::Text(frame)).await?;
-                }
-                socket.flush().await?;
-            }
-        }
-    }
-}
-
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     minichat::runtime::new()?.block_on(run(args))
@@ -176,7 +132,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     println!("listening on {}", listener.local_addr()?);
     // What cannot be set does not matter: the connection is gone already.
     let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
-    let routes = Router::new().route("/ws", any(open)).with_state(Arc::clone(&server));
+    let routes = Router::new().route("/ws", any(sockets::open)).with_state(Arc::clone(&server));
     let mut tasks = JoinSet::new();
     tasks.spawn(bus::publish(publisher, posted));
     tasks.spawn(bus::hear(messages, server));

@@ -5,8 +5,8 @@
 //! rooms are made, so each knows where everybody is. A signal goes as one item to each server that holds somebody for
 //! whom it is, over one stream per ordered pair of servers, together with whatever else has queued for that server.
 //! There is no registry, no store, no proof of who somebody is, and no answer to an item; when a stream ends, the
-//! process does. It speaks as much of the protocol as the load generator needs for signals, and shares the frames and
-//! the directory of `examples/broadcast`, so that the two differ in how a message gets to another server.
+//! process does. It speaks as much of the protocol as the load generator needs for signals, and shares the frames, the
+//! directory and the sockets of `examples/broadcast`, so that the two differ in how a message gets to another server.
 //!
 //! All servers can be given the same list of peers; a server passes over itself.
 //!
@@ -23,6 +23,7 @@ mod directory;
 mod frames;
 mod places;
 mod server;
+#[path = "../broadcast/sockets.rs"]
 mod sockets;
 mod streams;
 

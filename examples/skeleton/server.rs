@@ -13,9 +13,6 @@ use crate::directory::{Directory, Session};
 use crate::frames::{Said, Says};
 use crate::places::Places;
 
-/// The longest frame of a client, in bytes.
-pub(crate) const MESSAGE_LIMIT: usize = 64 * 1024;
-
 /// How many items may wait for one other server before sockets wait for it.
 const QUEUE: usize = 8_192;
 

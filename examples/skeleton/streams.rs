@@ -19,7 +19,8 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::server::{MESSAGE_LIMIT, Server};
+use crate::server::Server;
+use crate::sockets::MESSAGE_LIMIT;
 
 /// The most items that travel as one message.
 const BATCH: usize = 256;

@@ -1,4 +1,4 @@
-//! The sockets of clients, served as in the example that broadcasts.
+//! The sockets of clients: one task each. Shared by the examples, which differ in what their `Server` does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,14 @@ use axum::response::Response;
 use futures_util::SinkExt;
 use tokio::sync::mpsc;
 
+use crate::Server;
 use crate::directory::Session;
-use crate::server::{MESSAGE_LIMIT, Server};
 
-/// The same as that of the servers it is compared with, in bytes.
+/// The same as that of the server they are compared with, in bytes.
 const READ_BUFFER: usize = 1024;
+
+/// The longest frame of a client, in bytes.
+pub(crate) const MESSAGE_LIMIT: usize = 64 * 1024;
 
 /// How many frames may wait for one socket; what comes then is dropped.
 const OUTBOX: usize = 512;
