@@ -172,6 +172,12 @@ impl Conductor<'_> {
     }
 
     fn storm(&mut self) -> anyhow::Result<()> {
+        // Who storms has been there before: what a first visit stores and tells is another matter.
+        let hosts = self.users.0;
+        self.connect_crowd()?;
+        self.tell(Command::DismissCrowd)?;
+        self.wait_for("left", |shared| shared.open.load(Relaxed) <= hosts)?;
+        self.rest(SETTLE)?;
         self.begin()?;
         self.count("before", |this| this.rest(this.args.seconds))?;
         self.count("storm", Self::connect_crowd)?;
