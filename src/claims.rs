@@ -7,20 +7,24 @@
 
 mod book;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::ids::{ServerId, UserId};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
+use crate::peers::Peers;
 use crate::registry::{Error, Registry};
 use crate::sessions::Sessions;
-use book::Book;
+pub use book::Presence;
+use book::{Book, Stranger, tell};
 
 /// How many users are written in one round trip.
 const BATCH: usize = 512;
@@ -33,6 +37,9 @@ const PACE: Duration = Duration::from_millis(10);
 /// of the users.
 const ASSERT_EVERY_S: u64 = 300;
 
+/// How long who comes waits until other servers that have their user know of them.
+const ACQUAINT: Duration = Duration::from_millis(500);
+
 /// How long to wait after a write failed.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -44,9 +51,11 @@ pub struct Claims(Arc<Inner>);
 struct Inner {
     registry: Arc<dyn Registry>,
     sessions: Sessions,
+    peers: Peers,
     book: Book,
     degraded: watch::Sender<bool>,
     metrics: Arc<Metrics>,
+    lifecycle: Lifecycle,
     /// Nothing more is to be written.
     abandoned: CancellationToken,
     /// All is written, or abandoned, and nothing more will be.
@@ -58,15 +67,18 @@ impl Claims {
     pub fn start(
         registry: Arc<dyn Registry>,
         sessions: Sessions,
+        peers: Peers,
         metrics: Arc<Metrics>,
         lifecycle: &Lifecycle,
     ) -> Self {
         let claims = Self(Arc::new(Inner {
             registry,
             sessions,
+            peers,
             book: Book::default(),
             degraded: watch::Sender::new(false),
             metrics,
+            lifecycle: lifecycle.clone(),
             abandoned: CancellationToken::new(),
             finished: CancellationToken::new(),
         }));
@@ -87,9 +99,22 @@ impl Claims {
         tokio::time::timeout(patience, told).await.ok()?.ok()
     }
 
-    /// Whether the registry has answered that `user` is here, and the session map says so still.
-    pub fn is_confirmed(&self, user: &UserId) -> bool {
-        self.0.book.is_confirmed(user) && self.0.sessions.holds(user)
+    /// Whether the registry has answered that `user`, who has a session here, is here, and is nowhere else.
+    pub fn presence(&self, user: &UserId) -> Presence {
+        self.0.book.presence(user)
+    }
+
+    /// Whom of `users` the registry is known to have here and nowhere else. Another server that takes them tells this one
+    /// before it welcomes them.
+    pub fn alone<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> Vec<&'a UserId> {
+        let mut alone = self.0.book.alone(users);
+        alone.retain(|user| self.0.sessions.holds(user));
+        alone
+    }
+
+    /// Takes in that `server` has a session of the user, too.
+    pub fn introduce(&self, user: &UserId, server: &ServerId) {
+        self.0.book.introduce(user, server);
     }
 
     /// Writes the truth about a user again: someone was told otherwise.
@@ -179,11 +204,33 @@ impl Claims {
             pace.began(truths.len());
             let answers = self.0.registry.write(&truths).await;
             let failed = answers.iter().find_map(|answer| answer.as_ref().err()).cloned();
-            self.0.book.settle(truths, answers);
+            for stranger in self.0.book.settle(truths, answers) {
+                let this = self.clone();
+                self.0.lifecycle.spawn("introduction", async move { this.acquaint(stranger).await });
+            }
             self.report(failed.as_ref());
             if failed.is_some() {
                 sleep(RETRY).await;
             }
+        }
+    }
+
+    /// Makes it known to the other servers that have a user that they are here, too: from then on these say so to whoever
+    /// sends by memory. Nobody is kept waiting for a server that does not answer.
+    async fn acquaint(&self, stranger: Stranger) {
+        let Stranger { user, servers, waiting } = stranger;
+        let answers = join_all(servers.iter().map(|server| self.0.peers.introduce(server, &user)));
+        let mut answers = pin!(answers);
+        let reachable = servers.iter().any(|server| self.0.peers.is_up(server));
+        let in_time = if reachable { timeout(ACQUAINT, &mut answers).await.is_ok() } else { false };
+        tell(waiting, &servers);
+        if in_time {
+            return;
+        }
+        let late = self.0.lifecycle.stop.run_until_cancelled(answers).await;
+        if late.is_some_and(|answers| answers.iter().any(Result::is_ok)) {
+            debug!(%user, "a server knows only now that they are here, too");
+            self.0.book.trouble();
         }
     }
 

@@ -66,6 +66,7 @@ pub struct Cluster(Arc<Inner>);
 struct Inner {
     registry: Arc<dyn Registry>,
     database: String,
+    own: ServerId,
     row: Mutex<ServerRow>,
     lease: Duration,
     peers: Peers,
@@ -96,6 +97,7 @@ impl Cluster {
         Self(Arc::new(Inner {
             registry,
             database: database.to_owned(),
+            own: row.id.clone(),
             row: Mutex::new(row),
             lease,
             peers,
@@ -153,11 +155,19 @@ impl Cluster {
     /// The servers that are to be asked about everyone, whatever the registry says: those that cannot register their
     /// users, as they say; all of them where the registry has lost things or does not answer.
     pub fn asked(&self, registry_answers: bool) -> Vec<ServerId> {
-        // One whose stream is being built again is asked, too: what it then does not get in time, it is told to look for.
-        let others = self.0.peers.servers().into_iter().map(|(server, _)| server);
         let view = self.view();
         let all = !registry_answers || view.absence_is_unknown(Instant::now());
+        if !all && !view.any_is_degraded() {
+            return Vec::new();
+        }
+        // One whose stream is being built again is asked, too: what it then does not get in time, it is told to look for.
+        let others = self.0.peers.servers().into_iter().map(|(server, _)| server);
         others.filter(|server| all || view.is_degraded(server)).collect()
+    }
+
+    /// Whether all servers tell each other of the users that they share, so that places may be remembered.
+    pub fn all_introduce(&self) -> bool {
+        self.view().all_introduce
     }
 
     /// What this server knows of another one.
@@ -173,7 +183,13 @@ impl Cluster {
 
     /// Takes what another server says of itself.
     pub fn heard(&self, server: &ServerId, boot: BootId, status: wire::Status) {
-        if self.view().heard(server, boot, status) {
+        let dropped = {
+            let mut view = self.view();
+            let dropped = view.heard(server, boot, status);
+            view.weigh(&self.0.own);
+            dropped
+        };
+        if dropped {
             info!(%server, "a server has dropped messages for this one; comparing with the store");
             self.doubt();
         }
@@ -291,7 +307,14 @@ impl Cluster {
         match self.0.registry.servers().await {
             Ok(rows) => {
                 self.0.peers.reconcile(&rows);
-                if self.view().look(&rows, &self.0.peers.servers()) {
+                let streams = self.0.peers.servers();
+                let gone = {
+                    let mut view = self.view();
+                    let gone = view.look(&rows, &streams);
+                    view.weigh(&self.0.own);
+                    gone
+                };
+                if gone {
                     self.doubt();
                 }
             }
@@ -304,8 +327,11 @@ impl Cluster {
     fn tell(&self) {
         let degraded = self.is_degraded();
         self.0.metrics.degraded.set(degraded.into());
-        let status = wire::Status { degraded, draining: self.row().draining, dropped: 0 };
-        if self.0.claims.take_trouble() {
+        let status = wire::Status { degraded, draining: self.row().draining, dropped: 0, introduces: true };
+        // Two servers with the same user learn of each other when both are registered again; until then, who remembers
+        // the one sends the other nothing.
+        let all_are_registered = self.view().take_end_of_suspicion(Instant::now());
+        if self.0.claims.take_trouble() || all_are_registered {
             self.doubt();
         }
         if self.view().told.replace(status) != Some(status) {

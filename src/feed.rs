@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
+use foldhash::quality::RandomState;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tracing::warn;
@@ -55,7 +56,7 @@ pub struct Feed(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     own: ServerId,
-    rooms: DashMap<RoomId, Arc<Room>>,
+    rooms: DashMap<RoomId, Arc<Room>, RandomState>,
     sessions: Sessions,
     lists: Rooms,
     store: Store,
@@ -114,7 +115,7 @@ impl Feed {
         lifecycle: Lifecycle,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (rooms, heals, shown) = (DashMap::new(), Semaphore::new(HEALS_AT_ONCE), Shown::new());
+        let (rooms, heals, shown) = (DashMap::default(), Semaphore::new(HEALS_AT_ONCE), Shown::new());
         Self(Arc::new(Inner { own, rooms, sessions, lists, store, lifecycle, metrics, heals, shown }))
     }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | answered | delivered, or queued there |
 //! | answered, some `not_here` | [`Heard::NotHere`] with these recipients: the sender looks up once more |
+//! | answered, some `elsewhere` | [`Heard::Elsewhere`] with these recipients: delivered there, and the sender looks up who else holds them |
 //! | answered, some `full` | delivered as far as we are concerned: the receiver heals those from the store |
 //! | an answer to an unknown id | ignored, and counted |
 //! | a recipient out of range | ignored |
@@ -21,6 +22,7 @@
 //! sent into a stream that is going to be refused.
 
 mod backoff;
+mod introductions;
 mod item;
 mod link;
 mod queue;
@@ -34,7 +36,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -98,6 +100,16 @@ impl Options {
 pub enum Heard {
     /// These recipients were not there. Of volatile items it is told for two seconds, and only if there is room.
     NotHere {
+        /// The server the item was meant for.
+        server: ServerId,
+        /// The item.
+        item: Arc<Item>,
+        /// Some or all of its recipients; never empty.
+        users: Vec<UserId>,
+    },
+    /// These recipients were there, and have a session on another server, too, which the sender did not remember. Told
+    /// as [`NotHere`](Self::NotHere) is.
+    Elsewhere {
         /// The server the item was meant for.
         server: ServerId,
         /// The item.
@@ -224,6 +236,16 @@ impl Peers {
         self.with(server, |link| link.put(|queue| queue.heal(heal)))
     }
 
+    /// Tells a server that a user of whom it has a session has one here, too. Never waits. What comes back is told when the
+    /// server has answered, and closed where it will not: it is not known, its run ends, or too many wait for it.
+    pub fn introduce(&self, server: &ServerId, user: &UserId) -> oneshot::Receiver<()> {
+        let table = self.inner.read();
+        match table.links.get(server) {
+            Some(link) => link.put(|queue| queue.introduce(user.clone())),
+            None => oneshot::channel().1,
+        }
+    }
+
     /// Tells all peers, and those to come, what this server now says of itself. `dropped` is filled in for each.
     pub fn say(&self, status: wire::Status) {
         let mut table = self.inner.write();
@@ -314,6 +336,7 @@ mod tests {
             receipt: None,
             again: false,
             asked: false,
+            remembered: false,
         }
     }
 

@@ -8,6 +8,8 @@ mod accept;
 mod committed;
 mod forward;
 mod gathering;
+mod memory;
+mod places;
 mod plan;
 mod positions;
 mod presence;
@@ -42,6 +44,7 @@ use crate::store::{Entry, Membership, Position, Store};
 use crate::wire;
 use forward::Publication;
 use gathering::Gathering;
+use memory::Memory;
 use positions::Positions;
 use presence::Presence;
 pub use whereabouts::Whereabouts;
@@ -89,6 +92,7 @@ struct Inner {
     parts: Parts,
     writer: Writer<Arc<Session>>,
     gathering: Gathering,
+    memory: Memory,
     positions: Positions,
     presence: Presence,
 }
@@ -101,8 +105,8 @@ impl Router {
             writer::start(parts.store.clone(), parts.store.lanes(), &lifecycle.tasks, lifecycle.end.clone());
         let (grown, told) = mpsc::channel(receipts::ROUNDS);
         let positions = Positions::start(parts.store.clone(), Arc::clone(&parts.metrics), grown, lifecycle);
-        let (gathering, presence) = (Gathering::default(), Presence::default());
-        let router = Self(Arc::new(Inner { parts, writer, gathering, positions, presence }));
+        let (gathering, memory, presence) = (Gathering::default(), Memory::default(), Presence::default());
+        let router = Self(Arc::new(Inner { parts, writer, gathering, memory, positions, presence }));
         for committed in lanes {
             let this = router.clone();
             lifecycle.spawn("committed", async move { this.follow_commits(committed).await });
@@ -172,7 +176,10 @@ impl Router {
         let publication = Publication::stored(&arrival, members);
         parts.feed.arrive(arrival, publication.audience());
         let is_for_many = publication.audience_size() > CROWD;
-        if !parts.alone && !self.0.gathering.put(publication).await {
+        if !parts.alone
+            && let Some(publication) = self.forward_now(publication)
+            && !self.0.gathering.put(publication).await
+        {
             // Nobody forwards any more: the other servers look into the store.
             parts.peers.leave_to_the_store();
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use foldhash::quality::RandomState;
 use tokio::sync::Notify;
 
 use crate::ids::{Cid, DeviceId, RoomId, SessionId, UserId};
@@ -27,7 +28,7 @@ pub struct Sessions(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    users: DashMap<UserId, Vec<Arc<Session>>>,
+    users: DashMap<UserId, Vec<Arc<Session>>, RandomState>,
     /// Users whose first session came or whose last one left, until they are taken; a set, so that it cannot outgrow
     /// the users.
     changed: Mutex<HashSet<UserId>>,

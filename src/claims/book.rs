@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -22,7 +23,7 @@ pub(super) struct Book {
 /// Bounded by the users who are connected, were a moment ago, or had a write without an answer in the last half minute.
 #[derive(Debug, Default)]
 struct State {
-    claims: HashMap<UserId, Claim>,
+    claims: HashMap<UserId, Claim, RandomState>,
     /// Those to be written, in the order in which they were marked.
     marked: VecDeque<UserId>,
     /// Those whose write had no answer, with the time of the repair.
@@ -43,7 +44,31 @@ struct Claim {
     marked: bool,
     /// The registry's last answer was that the user is here.
     confirmed: bool,
+    /// Another server said that it has the user, too, since the write under way began.
+    introduced: bool,
+    /// The other servers that are known to have the user.
+    others: Vec<ServerId>,
     waiting: Vec<oneshot::Sender<Vec<ServerId>>>,
+}
+
+/// Whether a user is here, as far as the registry has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// They are not, or there is no answer yet.
+    Unconfirmed,
+    /// They are, and nowhere else.
+    Here,
+    /// They are, and on other servers, too.
+    Shared,
+}
+
+/// Someone who was found to be on other servers, too, which may not know that they are here.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    pub(super) user: UserId,
+    pub(super) servers: Vec<ServerId>,
+    /// Those who wait until the servers know.
+    pub(super) waiting: Vec<oneshot::Sender<Vec<ServerId>>>,
 }
 
 impl Book {
@@ -102,17 +127,32 @@ impl Book {
         self.lock().repairs.extract_if(|_, due| *due <= now).map(|(user, _)| user).collect()
     }
 
-    /// Notes what the registry answered.
-    pub(super) fn settle(&self, truths: Vec<Truth>, answers: Vec<Result<Vec<ServerId>, Error>>) {
+    /// Notes what the registry answered, and gives back who is to be made known to other servers.
+    pub(super) fn settle(&self, truths: Vec<Truth>, answers: Vec<Result<Vec<ServerId>, Error>>) -> Vec<Stranger> {
         let mut state = self.lock();
         state.failing = answers.iter().any(Result::is_err);
         state.troubled |= state.failing;
+        let mut strangers = Vec::new();
         for (truth, answer) in truths.into_iter().zip(answers) {
             match answer {
-                Ok(others) => state.written(truth, others),
+                Ok(others) => strangers.extend(state.written(truth, others)),
                 Err(_) => state.failed(truth.user),
             }
         }
+        strangers
+    }
+
+    /// Notes that `server` has the user, too.
+    pub(super) fn introduce(&self, user: &UserId, server: &ServerId) {
+        if let Some(claim) = self.lock().claims.get_mut(user) {
+            claim.introduced = true;
+            claim.add(server.clone());
+        }
+    }
+
+    /// Notes that messages for users here may have gone elsewhere only.
+    pub(super) fn trouble(&self) {
+        self.lock().troubled = true;
     }
 
     /// Starts to assert all `users`.
@@ -132,8 +172,14 @@ impl Book {
         self.wake.notify_one();
     }
 
-    pub(super) fn is_confirmed(&self, user: &UserId) -> bool {
-        self.lock().claims.get(user).is_some_and(|claim| claim.confirmed)
+    pub(super) fn presence(&self, user: &UserId) -> Presence {
+        self.lock().presence(user)
+    }
+
+    /// Whom of `users` the registry is known to have here and nowhere else.
+    pub(super) fn alone<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> Vec<&'a UserId> {
+        let state = self.lock();
+        users.filter(|user| state.presence(user) == Presence::Here).collect()
     }
 
     pub(super) fn is_degraded(&self) -> bool {
@@ -163,8 +209,25 @@ impl Book {
 
 impl Claim {
     fn begin(&mut self, here: bool) {
-        self.marked = false;
+        (self.marked, self.introduced) = (false, false);
         self.confirmed &= here;
+    }
+
+    fn add(&mut self, server: ServerId) {
+        if !self.others.contains(&server) {
+            self.others.push(server);
+        }
+    }
+
+    /// Takes in who else has the user, as a write was answered; gives back which of them were not known to.
+    fn learn(&mut self, others: &[ServerId]) -> Vec<ServerId> {
+        let new = others.iter().filter(|server| !self.others.contains(server)).cloned().collect();
+        if !self.introduced {
+            // Who is not named any more has left.
+            self.others.clear();
+        }
+        others.iter().for_each(|server| self.add(server.clone()));
+        new
     }
 }
 
@@ -184,27 +247,50 @@ impl State {
         }
     }
 
-    fn written(&mut self, truth: Truth, others: Vec<ServerId>) {
-        let Some(claim) = self.claims.get_mut(&truth.user) else { return };
+    fn presence(&self, user: &UserId) -> Presence {
+        match self.claims.get(user) {
+            Some(claim) if !claim.confirmed => Presence::Unconfirmed,
+            Some(claim) if claim.others.is_empty() => Presence::Here,
+            Some(_) => Presence::Shared,
+            None => Presence::Unconfirmed,
+        }
+    }
+
+    fn written(&mut self, truth: Truth, others: Vec<ServerId>) -> Option<Stranger> {
+        let claim = self.claims.get_mut(&truth.user)?;
         claim.confirmed = truth.here;
-        if claim.marked {
-            // Since this write began there was reason for another: that one's answer is what is waited for.
-            return;
+        let new = claim.learn(&others);
+        // Where there was reason for another write since this one began, that one's answer is what is waited for.
+        let waiting = if claim.marked { Vec::new() } else { std::mem::take(&mut claim.waiting) };
+        if !claim.marked {
+            self.asserting.remove(&truth.user);
+            if !truth.here {
+                self.claims.remove(&truth.user);
+            }
         }
-        self.asserting.remove(&truth.user);
         if !truth.here {
-            self.claims.remove(&truth.user);
-            return;
+            return None;
         }
-        for waiting in claim.waiting.drain(..) {
-            // A waiter that has gone needs no answer.
-            let _ = waiting.send(others.clone());
+        // Who waits does so until all the others know, whatever they were told before.
+        let servers = if waiting.is_empty() { new } else { others };
+        if servers.is_empty() {
+            tell(waiting, &servers);
+            return None;
         }
+        Some(Stranger { user: truth.user, servers, waiting })
     }
 
     fn failed(&mut self, user: UserId) {
         self.repairs.insert(user.clone(), Instant::now() + REPAIR_AFTER);
         self.mark(user);
+    }
+}
+
+/// Tells those who wait where else the user is.
+pub(super) fn tell(waiting: Vec<oneshot::Sender<Vec<ServerId>>>, others: &[ServerId]) {
+    for waiting in waiting {
+        // A waiter that has gone needs no answer.
+        let _ = waiting.send(others.to_vec());
     }
 }
 
@@ -228,14 +314,45 @@ mod tests {
         book.settle(came, vec![Ok(vec![])]);
         book.mark([user("a")]);
         let left = book.take_marked(9, |_| false);
-        let (tell, mut told) = oneshot::channel();
-        book.wait(&user("a"), tell);
+        let (answer, mut told) = oneshot::channel();
+        book.wait(&user("a"), answer);
         book.settle(left, vec![Ok(vec![])]);
         assert!(told.try_recv().is_err());
         let came = book.take_marked(9, |_| true);
         assert_eq!(came, [here("a")]);
-        book.settle(came, vec![Ok(vec!["s2".parse().unwrap()])]);
+        let strangers = book.settle(came, vec![Ok(vec!["s2".parse().unwrap()])]);
+        assert!(told.try_recv().is_err(), "the other server is to know first");
+        for Stranger { servers, waiting, .. } in strangers {
+            tell(waiting, &servers);
+        }
         assert_eq!(told.await.unwrap(), ["s2".parse().unwrap()]);
+    }
+
+    #[test]
+    fn who_else_has_a_user_is_known_from_the_registry_and_from_them() {
+        let (book, server) = (Book::default(), |name: &str| name.parse::<ServerId>().unwrap());
+        let write = |answer: &[&str], meanwhile: &dyn Fn()| {
+            book.mark([user("a")]);
+            let truths = book.take_marked(9, |_| true);
+            meanwhile();
+            let strangers = book.settle(truths, vec![Ok(answer.iter().map(|name| server(name)).collect())]);
+            strangers
+                .into_iter()
+                .flat_map(|stranger| stranger.servers)
+                .map(|server| server.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert!(write(&[], &|| ()).is_empty());
+        assert_eq!((book.presence(&user("a")), book.alone([&user("a")].into_iter()).len()), (Presence::Here, 1));
+        assert_eq!(write(&["s2"], &|| ()), ["s2"]);
+        assert!(write(&["s2"], &|| ()).is_empty(), "it was told before");
+        assert_eq!((book.presence(&user("a")), book.alone([&user("a")].into_iter()).len()), (Presence::Shared, 0));
+        assert!(write(&[], &|| book.introduce(&user("a"), &server("s3"))).is_empty());
+        assert_eq!(book.presence(&user("a")), Presence::Shared, "the answer may be from before the introduction");
+        write(&[], &|| ());
+        assert_eq!(book.presence(&user("a")), Presence::Here);
+        book.introduce(&user("b"), &server("s3"));
+        assert_eq!(book.presence(&user("b")), Presence::Unconfirmed);
     }
 
     #[test]
@@ -249,7 +366,7 @@ mod tests {
         assert_eq!(again, [here("a")]);
         book.settle(again, vec![Ok(vec![])]);
         assert!(!book.is_degraded());
-        assert!(book.is_confirmed(&user("a")));
+        assert_eq!(book.presence(&user("a")), Presence::Here);
         assert_eq!(book.take_repairs(Instant::now() + REPAIR_AFTER), [user("a")]);
         assert!(book.take_repairs(Instant::now() + REPAIR_AFTER).is_empty());
     }

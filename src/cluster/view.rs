@@ -20,6 +20,8 @@ pub(super) struct View {
     pub(super) failing: bool,
     /// Until then, who is absent from the registry may be connected all the same.
     suspect_until: Option<Instant>,
+    /// All others introduce themselves.
+    pub(super) all_introduce: bool,
     /// What was last told to the peers.
     pub(super) told: Option<wire::Status>,
     statuses: HashMap<ServerId, (BootId, wire::Status)>,
@@ -49,6 +51,11 @@ impl View {
         self.suspect_until = Some(end);
     }
 
+    /// Whether the time in which that was so is over, since this was last asked: told once.
+    pub(super) fn take_end_of_suspicion(&mut self, now: Instant) -> bool {
+        self.suspect_until.take_if(|end| now >= *end).is_some()
+    }
+
     /// The registry has lost things so lately that servers may not have noticed yet.
     pub(super) fn absence_is_unknown(&self, now: Instant) -> bool {
         self.failing || self.suspect_until.is_some_and(|end| now < end)
@@ -66,6 +73,18 @@ impl View {
     /// Whether a server was there and is gone.
     pub(super) fn has_departed(&self, server: &ServerId) -> bool {
         self.departed.contains_key(server)
+    }
+
+    /// Whether all others say of the run that is known of them that they introduce themselves: versions may be mixed.
+    pub(super) fn weigh(&mut self, own: &ServerId) {
+        let introduces = |server: &ServerId, boot: &BootId| {
+            self.statuses.get(server).is_some_and(|(run, status)| run == boot && status.introduces)
+        };
+        self.all_introduce = self.boots.iter().all(|(server, boot)| server == own || introduces(server, boot));
+    }
+
+    pub(super) fn any_is_degraded(&self) -> bool {
+        self.statuses.values().any(|(_, status)| status.degraded)
     }
 
     pub(super) fn is_degraded(&self, server: &ServerId) -> bool {
@@ -116,6 +135,20 @@ mod tests {
         assert!(view.look(&[row("b", 1)], &[("a".parse().unwrap(), false)]));
         assert!(view.has_departed(&"a".parse().unwrap()));
         assert!(!view.look(&[row("b", 1)], &[]));
+    }
+
+    #[test]
+    fn one_that_does_not_introduce_itself_or_has_not_said_so_is_enough() {
+        let (mut view, own, other) = (View::default(), "a".parse().unwrap(), "b".parse().unwrap());
+        let mut weigh = |run, introduces| {
+            view.look(&[row("a", 1), row("b", 2)], &[]);
+            view.heard(&other, BootId(run), wire::Status { introduces, ..wire::Status::default() });
+            view.weigh(&own);
+            view.all_introduce
+        };
+        assert!(weigh(2, true));
+        assert!(!weigh(1, true), "that was another run");
+        assert!(!weigh(2, false));
     }
 
     #[test]

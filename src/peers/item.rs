@@ -1,5 +1,7 @@
 //! One payload for the recipients on one server.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::ids::{Cid, MessageId, RoomId, ServerId, UserId};
@@ -35,6 +37,17 @@ pub struct Item {
     pub again: bool,
     /// Sent though the registry does not name the server: it, or the registry, may have lost its users.
     pub asked: bool,
+    /// The place of some recipients was not looked up for this: those who are on other servers, too, are to be named.
+    pub remembered: bool,
+}
+
+/// Recipients of an item whose place was another than was thought, or not the only one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Returned {
+    pub(super) item: Arc<Item>,
+    pub(super) users: Vec<UserId>,
+    /// They were there, and are on other servers, too.
+    pub(super) here: bool,
 }
 
 /// An upper bound of what the encoding adds to one string: tag and length.
@@ -89,6 +102,7 @@ impl Item {
             committed_at_ms: self.at,
             again: self.again,
             asked: self.asked,
+            remembered: self.remembered,
         }
     }
 
@@ -121,6 +135,7 @@ mod tests {
             receipt: Some(wire::Receipt { delivered: u64::MAX, read: u64::MAX }),
             again: true,
             asked: true,
+            remembered: true,
         }
     }
 

@@ -11,9 +11,9 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use tokio_stream::Stream;
 
+use super::item::{Item, Returned};
 use super::queue::{Batch, Queue};
-use crate::ids::{BootId, ServerId, UserId};
-use crate::peers::Item;
+use crate::ids::{BootId, ServerId};
 use crate::wire;
 
 /// The run of a server that is meant, and where it answers.
@@ -179,9 +179,9 @@ impl Link {
         self.changed.notified().await;
     }
 
-    /// Takes in answers that came on this stream, and gives back who was not there.
-    pub(super) fn answer(&self, answers: Vec<wire::Answer>) -> Vec<(Arc<Item>, Vec<UserId>)> {
-        self.lock().queue.answer(answers, Instant::now())
+    /// Takes in answers that came on this stream, and gives back whose place was another, or not the only one.
+    pub(super) fn answer(&self, response: wire::RelayResponse) -> Vec<Returned> {
+        self.lock().queue.answer(response, Instant::now())
     }
 
     /// Takes the items that were meant for a run that is over.
@@ -284,6 +284,7 @@ mod tests {
             receipt: None,
             again: false,
             asked: false,
+            remembered: false,
         };
         assert_eq!(link.put(|queue| queue.push(item, Instant::now())), Sent::Queued);
     }

@@ -4,8 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use super::Sent;
-use super::item::Item;
+use super::introductions::Introductions;
+use super::item::{Item, Returned};
 use super::stats::{PeerStats, add, sub};
 use crate::clock::unix_ms;
 use crate::ids::UserId;
@@ -62,6 +65,7 @@ pub(super) struct Queue {
     /// Kicks have no answer; after a break those of late are said again, which does no harm.
     kicks_sent: VecDeque<(Instant, wire::Kick)>,
     heals: VecDeque<wire::Heal>,
+    introductions: Introductions,
     status: wire::Status,
     /// The status has something new for the server.
     status_due: bool,
@@ -83,6 +87,7 @@ pub(super) struct Batch {
     status: Option<wire::Status>,
     kicks: Vec<wire::Kick>,
     heals: Vec<wire::Heal>,
+    introductions: Vec<wire::Introduction>,
     items: Vec<(u64, u64, Arc<Item>)>,
 }
 
@@ -100,6 +105,7 @@ impl Queue {
             kicks: VecDeque::new(),
             kicks_sent: VecDeque::new(),
             heals: VecDeque::new(),
+            introductions: Introductions::default(),
             status: wire::Status::default(),
             status_due: false,
         }
@@ -141,6 +147,11 @@ impl Queue {
         Sent::Queued
     }
 
+    /// Adds an introduction; see [`Introductions::add`].
+    pub(super) fn introduce(&mut self, user: UserId) -> oneshot::Receiver<()> {
+        self.introductions.add(user)
+    }
+
     /// Replaces what the server is told of this one; `dropped` stays what it is.
     pub(super) fn say(&mut self, status: wire::Status) {
         self.status = wire::Status { dropped: self.status.dropped, ..status };
@@ -160,7 +171,8 @@ impl Queue {
     /// Takes what is to go out now, at most one stream message of it.
     pub(super) fn next_batch(&mut self, now: Instant) -> Option<Batch> {
         let heals = self.heals.drain(..self.heals.len().min(BATCH_HEALS)).collect();
-        let mut batch = Batch { kicks: self.take_kicks(now), heals, ..Batch::default() };
+        let introductions = self.introductions.take();
+        let mut batch = Batch { kicks: self.take_kicks(now), heals, introductions, ..Batch::default() };
         let (mut bytes, mut work) = (0, 0);
         let fits = |entry: &Entry, bytes, work| {
             bytes == 0 || bytes + entry.cost <= BATCH_BYTES && work + entry.item.work() <= BATCH_WORK
@@ -184,20 +196,24 @@ impl Queue {
         self.count(batch)
     }
 
-    /// Takes in answers, and gives back who was not there.
-    pub(super) fn answer(&mut self, answers: Vec<wire::Answer>, now: Instant) -> Vec<(Arc<Item>, Vec<UserId>)> {
+    /// Takes in answers, and gives back whose place was another, or not the only one.
+    pub(super) fn answer(&mut self, response: wire::RelayResponse, now: Instant) -> Vec<Returned> {
+        self.introductions.answer(&response.introduced);
         let mut returned = Vec::new();
-        for answer in answers {
+        for answer in response.answers {
             let Some(entry) = self.take_unanswered(answer.id) else {
                 add(&self.stats.answers_unknown, 1);
                 continue;
             };
             self.release(&entry);
             add(&self.stats.answers, 1);
-            let users = entry.item.named(answer.not_here);
-            add(&self.stats.not_here, users.len());
-            if !users.is_empty() && (entry.item.is_stored() || entry.age(now) < VOLATILE_AGE) {
-                returned.push((entry.item, users));
+            let absent = entry.item.named(answer.not_here);
+            add(&self.stats.not_here, absent.len());
+            if entry.item.is_stored() || entry.age(now) < VOLATILE_AGE {
+                let shared = entry.item.named(answer.elsewhere);
+                let item = entry.item;
+                let told = [(absent, false), (shared, true)].into_iter().filter(|(users, _)| !users.is_empty());
+                returned.extend(told.map(|(users, here)| Returned { item: Arc::clone(&item), users, here }));
             }
         }
         returned
@@ -218,6 +234,7 @@ impl Queue {
         for (_, kick) in self.kicks_sent.drain(..).rev() {
             self.kicks.push_front(kick);
         }
+        self.introductions.rewind();
         self.status_due = true;
     }
 
@@ -234,6 +251,7 @@ impl Queue {
         }
         self.kicks.clear();
         self.heals.clear();
+        self.introductions.clear();
         self.status.dropped = 0;
     }
 
@@ -328,13 +346,18 @@ impl Entry {
 
 impl Batch {
     fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.kicks.is_empty() && self.heals.is_empty() && self.status.is_none()
+        self.items.is_empty()
+            && self.kicks.is_empty()
+            && self.heals.is_empty()
+            && self.introductions.is_empty()
+            && self.status.is_none()
     }
 
     /// As it goes on the wire. Kept apart from taking it, so that nobody waits for the copying.
     pub(super) fn into_request(self) -> wire::RelayRequest {
         let items = self.items.iter().map(|(id, sent_at_ms, item)| item.to_wire(*id, *sent_at_ms)).collect();
-        wire::RelayRequest { hello: None, status: self.status, items, kicks: self.kicks, heals: self.heals }
+        let Self { status, kicks, heals, introductions, .. } = self;
+        wire::RelayRequest { hello: None, status, items, kicks, heals, introductions }
     }
 }
 

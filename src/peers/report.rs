@@ -7,9 +7,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::Heard;
+use super::item::Returned;
 use super::stats::{PeerStats, add};
-use super::{Heard, Item};
-use crate::ids::{ServerId, UserId};
+use crate::ids::ServerId;
 
 /// How long one batch of returned items may wait for a reader that is behind, before the rest of it is dropped.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,12 +38,13 @@ impl Reports {
         }
     }
 
-    /// Reports who was not there, item by item. Volatile items are worth no waiting.
-    pub(super) async fn not_here(&self, server: &ServerId, returned: Vec<(Arc<Item>, Vec<UserId>)>) {
+    /// Reports who was not there, or not only there, item by item. Volatile items are worth no waiting.
+    pub(super) async fn returned(&self, server: &ServerId, returned: Vec<Returned>) {
         let until = Instant::now() + PATIENCE;
-        for (item, users) in returned {
-            let stored = item.is_stored();
-            let heard = Heard::NotHere { server: server.clone(), item, users };
+        for Returned { item, users, here } in returned {
+            let (stored, server) = (item.is_stored(), server.clone());
+            let heard =
+                if here { Heard::Elsewhere { server, item, users } } else { Heard::NotHere { server, item, users } };
             let lost = match self.to.try_send(heard) {
                 Err(mpsc::error::TrySendError::Full(heard)) if stored => self.wait(heard, until).await,
                 result => result.is_err(),
@@ -66,8 +68,10 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
+    use crate::ids::UserId;
+    use crate::peers::Item;
 
-    fn returned(seq: u64) -> (Arc<Item>, Vec<UserId>) {
+    fn returned(seq: u64) -> Returned {
         let bob: UserId = "bob".parse().unwrap();
         let item = Item {
             room: None,
@@ -83,8 +87,9 @@ mod tests {
             receipt: None,
             again: false,
             asked: false,
+            remembered: false,
         };
-        (Arc::new(item), vec![bob])
+        Returned { item: Arc::new(item), users: vec![bob], here: false }
     }
 
     fn reports() -> (Reports, mpsc::Receiver<Heard>) {
@@ -101,9 +106,9 @@ mod tests {
         let (reports, mut heard) = reports();
         let server: ServerId = "local2".parse().unwrap();
         let began = Instant::now();
-        reports.not_here(&server, vec![returned(1), returned(0), returned(0)]).await;
+        reports.returned(&server, vec![returned(1), returned(0), returned(0)]).await;
         assert_eq!((began.elapsed(), reports.stats.not_here_lost.load(Relaxed)), (Duration::ZERO, 2));
-        reports.not_here(&server, vec![returned(2), returned(3)]).await;
+        reports.returned(&server, vec![returned(2), returned(3)]).await;
         assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
         assert_eq!(reports.stats.not_here_lost.load(Relaxed), 4);
         assert_eq!(seq(heard.recv().await), Some(1));
@@ -114,7 +119,7 @@ mod tests {
         let (reports, mut heard) = reports();
         let server: ServerId = "local2".parse().unwrap();
         let read = async { [seq(heard.recv().await), seq(heard.recv().await), seq(heard.recv().await)] };
-        let write = reports.not_here(&server, [1, 2, 3].map(returned).into());
+        let write = reports.returned(&server, [1, 2, 3].map(returned).into());
         let (read, ()) = tokio::join!(read, write);
         assert_eq!(read, [Some(1), Some(2), Some(3)]);
         assert_eq!(reports.stats.not_here_lost.load(Relaxed), 0);
@@ -127,6 +132,6 @@ mod tests {
         reports.stop.cancel();
         reports.certainly(Heard::Lost { server: server.clone() }).await;
         reports.certainly(Heard::Lost { server: server.clone() }).await;
-        reports.not_here(&server, vec![returned(1)]).await;
+        reports.returned(&server, vec![returned(1)]).await;
     }
 }

@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::backoff::{Backoff, LONGEST};
+use super::item::Returned;
 use super::link::{Attempt, Link, Outgoing};
 use super::report::Reports;
 use super::stats::PeerStats;
@@ -140,8 +141,8 @@ impl Task {
 
     async fn return_homeless(&self) {
         let homeless = self.link.take_homeless().into_iter();
-        let returned = homeless.map(|item| (item.clone(), item.recipients.clone())).collect();
-        self.shared.reports.not_here(&self.link.server, returned).await;
+        let returned = homeless.map(|item| Returned { users: item.recipients.clone(), item, here: false }).collect();
+        self.shared.reports.returned(&self.link.server, returned).await;
     }
 
     async fn attempt(&self, past: &mut Past) -> End {
@@ -245,8 +246,8 @@ impl Task {
     }
 
     async fn hear(&self, response: wire::RelayResponse) {
-        let returned = self.link.answer(response.answers);
-        self.shared.reports.not_here(&self.link.server, returned).await;
+        let returned = self.link.answer(response);
+        self.shared.reports.returned(&self.link.server, returned).await;
     }
 
     fn log(&self, attempt: &Attempt, status: &Status, up: bool, past: &mut Past) {

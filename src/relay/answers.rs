@@ -16,21 +16,22 @@ const PATIENCE: Duration = Duration::from_millis(40);
 /// The answers of one stream that have not been sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    waiting: Vec<wire::Answer>,
+    waiting: wire::RelayResponse,
     /// When the first of them has waited for long enough.
     due: Option<Instant>,
 }
 
 impl Answers {
-    /// Adds answers. Gives back what is to be sent now: all, where there are enough, or where one of them says that
-    /// somebody was not here, for whom the sender has to look elsewhere.
-    pub(super) fn add(&mut self, answers: Vec<wire::Answer>) -> Option<wire::RelayResponse> {
-        let is_urgent = answers.iter().any(|answer| !answer.not_here.is_empty());
-        self.waiting.extend(answers);
-        if is_urgent || self.waiting.len() >= ENOUGH {
+    /// Adds answers. Gives back what is to be sent now: all, where there are enough, or where somebody waits for one of
+    /// them: a server that introduces itself, or one that has to look elsewhere for who was not, or not only, here.
+    pub(super) fn add(&mut self, answers: wire::RelayResponse) -> Option<wire::RelayResponse> {
+        let is_urgent = !answers.introduced.is_empty() || answers.answers.iter().any(sends_elsewhere);
+        self.waiting.answers.extend(answers.answers);
+        self.waiting.introduced.extend(answers.introduced);
+        if is_urgent || self.waiting.answers.len() >= ENOUGH {
             return self.take();
         }
-        if self.due.is_none() && !self.waiting.is_empty() {
+        if self.due.is_none() && !self.waiting.answers.is_empty() {
             self.due = Some(Instant::now() + PATIENCE);
         }
         None
@@ -40,7 +41,7 @@ impl Answers {
     pub(super) fn take(&mut self) -> Option<wire::RelayResponse> {
         self.due = None;
         let answers = std::mem::take(&mut self.waiting);
-        (!answers.is_empty()).then_some(wire::RelayResponse { answers })
+        (answers != wire::RelayResponse::default()).then_some(answers)
     }
 
     /// Returns when some have waited for long enough; never while none do. Cancel-safe.
@@ -52,12 +53,17 @@ impl Answers {
     }
 }
 
+fn sends_elsewhere(answer: &wire::Answer) -> bool {
+    !answer.not_here.is_empty() || !answer.elsewhere.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn queued(ids: std::ops::Range<u64>) -> Vec<wire::Answer> {
-        ids.map(|id| wire::Answer { id, ..wire::Answer::default() }).collect()
+    fn queued(ids: std::ops::Range<u64>) -> wire::RelayResponse {
+        let answers = ids.map(|id| wire::Answer { id, ..wire::Answer::default() }).collect();
+        wire::RelayResponse { answers, ..wire::RelayResponse::default() }
     }
 
     fn ids(response: Option<wire::RelayResponse>) -> Vec<u64> {
@@ -73,11 +79,19 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_here_is_told_at_once_with_all_that_waited() {
+    fn what_somebody_waits_for_is_told_at_once_with_all_that_waited() {
         let mut answers = Answers::default();
+        for urgent in [
+            wire::Answer { id: 2, not_here: vec![0], ..wire::Answer::default() },
+            wire::Answer { id: 2, elsewhere: vec![0], ..wire::Answer::default() },
+        ] {
+            assert!(answers.add(queued(0..2)).is_none());
+            let urgent = wire::RelayResponse { answers: vec![urgent], introduced: Vec::new() };
+            assert_eq!(ids(answers.add(urgent)), [0, 1, 2]);
+        }
         assert!(answers.add(queued(0..2)).is_none());
-        let not_here = wire::Answer { id: 2, not_here: vec![0], full: Vec::new() };
-        assert_eq!(ids(answers.add(vec![not_here])), [0, 1, 2]);
+        let introduced = wire::RelayResponse { answers: Vec::new(), introduced: vec![7] };
+        assert_eq!(ids(answers.add(introduced)), [0, 1]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use tracing::debug;
 
 use super::Peer;
 use super::age::Ages;
-use crate::claims::Claims;
+use crate::claims::{Claims, Presence};
 use crate::cluster::Cluster;
 use crate::feed::{Arrival, Feed, Receipt};
 use crate::ids::{MessageId, RoomId, SessionId, UserId};
@@ -41,8 +41,8 @@ struct Stored {
 }
 
 impl Inbox {
-    /// Takes one message of a stream and answers its items.
-    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages) -> Vec<wire::Answer> {
+    /// Takes one message of a stream and answers its items and introductions.
+    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages) -> wire::RelayResponse {
         if let Some(status) = request.status {
             self.cluster.heard(&peer.id, peer.boot, status);
         }
@@ -52,7 +52,10 @@ impl Inbox {
         for heal in request.heals {
             self.heal(&heal);
         }
-        request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect()
+        // Before the items, which may have been sent later.
+        let introduced = request.introductions.iter().map(|introduction| self.introduce(peer, introduction)).collect();
+        let answers = request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect();
+        wire::RelayResponse { answers, introduced }
     }
 
     fn answer(&self, peer: &Peer, item: wire::Item, ages: &mut Ages) -> wire::Answer {
@@ -83,8 +86,11 @@ impl Inbox {
             let user = self.sessions.named(name);
             // A session whose claim is not answered yet may be in no look-up; it reads the store, and the sender is to
             // look again.
-            if !user.as_ref().is_some_and(|user| item.asked || self.claims.is_confirmed(user)) {
-                answer.not_here.push(index as u32);
+            match user.as_ref().map(|user| self.claims.presence(user)) {
+                _ if item.asked => {}
+                None | Some(Presence::Unconfirmed) => answer.not_here.push(index as u32),
+                Some(Presence::Shared) if item.remembered => answer.elsewhere.push(index as u32),
+                Some(Presence::Shared | Presence::Here) => {}
             }
             match user {
                 Some(user) => here.push(user),
@@ -95,11 +101,14 @@ impl Inbox {
         if here.is_empty() && !item.asked {
             self.metrics.wasted_relays.inc();
         }
-        if item.asked {
-            // Asked on the off chance: there is nobody to look up again for.
-            answer.not_here.clear();
-        }
         here
+    }
+
+    fn introduce(&self, peer: &Peer, introduction: &wire::Introduction) -> u64 {
+        if let Some(user) = self.sessions.named(&introduction.user) {
+            self.claims.introduce(&user, &peer.id);
+        }
+        introduction.id
     }
 
     fn disown(&self, name: &str) {

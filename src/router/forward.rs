@@ -1,6 +1,6 @@
 //! To the other servers: look up where the audience is, and send each server that holds some of it one item.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,14 +9,14 @@ use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::Router;
+use super::places::Places;
 use super::plan::{Share, plan};
+use super::{CROWD, Router};
 use crate::feed::Arrival;
 use crate::ids::{Cid, MessageId, RoomId, ServerId, UserId};
 use crate::metrics::Drop;
 use crate::peers::{Heard, Item, Sent};
 use crate::protocol::Frame;
-use crate::registry;
 use crate::store::{Event, EventKind, Membership};
 use crate::wire;
 
@@ -120,6 +120,7 @@ impl Publication {
             receipt: self.receipt,
             again: false,
             asked,
+            remembered: false,
         }
     }
 }
@@ -133,38 +134,23 @@ fn to_wire(event: &Event) -> wire::Event {
     wire::Event { kind: kind.into(), users: event.users.iter().map(ToString::to_string).collect() }
 }
 
-/// Where users are, as one look-up said; none where it had no answer.
-pub(super) struct Places(pub(super) Option<HashMap<UserId, Vec<ServerId>>>);
-
-impl Places {
-    pub(super) fn of(&self, user: &UserId) -> &[ServerId] {
-        self.0.as_ref().and_then(|places| places.get(user)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Each of the servers of those who are on several, sorted.
-    fn copies(&self, users: &[UserId]) -> Vec<(UserId, ServerId)> {
-        let placed = users.iter().map(|user| (user, self.of(user)));
-        let several = placed.filter(|(_, servers)| servers.len() > 1);
-        let mut copies: Vec<_> =
-            several.flat_map(|(user, servers)| servers.iter().map(|server| (user.clone(), server.clone()))).collect();
-        copies.sort_unstable();
-        copies
-    }
-}
-
-/// Recipients of an item who were not where the registry said.
+/// Recipients of an item who were not where they were thought to be, or not only there.
 struct Astray {
     item: Arc<Item>,
     users: Vec<UserId>,
-    /// Where they were not.
+    /// Where they were thought to be.
     server: ServerId,
+    /// They were there.
+    here: bool,
 }
 
 impl Astray {
-    /// Whether another server was sent the item for this user when this one was.
+    /// Whether a server has, or was sent, the item for this user.
     fn has_it(&self, user: &UserId, server: &ServerId) -> bool {
-        *server != self.server
-            && self.item.copies.binary_search_by(|(copy, at)| (copy, at).cmp(&(user, server))).is_ok()
+        if *server == self.server {
+            return self.here;
+        }
+        self.item.copies.binary_search_by(|(copy, at)| (copy, at).cmp(&(user, server))).is_ok()
     }
 }
 
@@ -181,8 +167,25 @@ impl Router {
                 () = end.cancelled() => return,
             }
             self.forward_together(&batch).await;
+            gathered.done(batch.len());
             batch.clear();
+            // So that there is more to be taken together, if senders have more.
+            yield_now().await;
         }
+    }
+
+    /// Forwards a publication at once, if it is for few whose places are all known and overtakes nothing; else gives it
+    /// back. Saves who sends little the way through another task.
+    pub(super) fn forward_now(&self, publication: Publication) -> Option<Publication> {
+        let is_small = publication.audience_size() <= CROWD;
+        if is_small
+            && self.0.gathering.is_idle()
+            && let Some(places) = self.known_places(&publication)
+        {
+            self.forward(&publication, &places, &self.0.parts.cluster.asked(true));
+            return None;
+        }
+        Some(publication)
     }
 
     /// Forwards publications by one look-up.
@@ -190,9 +193,8 @@ impl Router {
         if self.0.parts.alone {
             return;
         }
-        let users = publications.iter().flat_map(Publication::audience).collect();
-        let places = self.look_up(users).await;
-        let asked = self.0.parts.cluster.asked(places.0.is_some());
+        let places = self.places(publications).await;
+        let asked = self.0.parts.cluster.asked(places.answered);
         let mut stretch = 0;
         for publication in publications {
             self.forward(publication, &places, &asked);
@@ -213,44 +215,31 @@ impl Router {
                 count = heard.recv_many(&mut batch, BATCH) => if count == 0 { return },
                 () = end.cancelled() => return,
             }
-            self.look_again(batch.drain(..).filter_map(astray).collect()).await;
+            let astray = batch.drain(..).filter_map(|heard| self.astray(heard)).collect();
+            self.look_again(astray).await;
         }
     }
 
-    /// Who was not where the registry said is looked up once more, and what was for them is forwarded once more.
+    /// Who was not, or not only, where they were thought to be is looked up once more, and what was for them is forwarded
+    /// once more.
     async fn look_again(&self, items: Vec<Astray>) {
         let users: HashSet<_> = items.iter().flat_map(|astray| &astray.users).collect();
         if users.is_empty() {
             return;
         }
         let places = self.look_up(users).await;
-        let asked = self.0.parts.cluster.asked(places.0.is_some());
+        let asked = self.0.parts.cluster.asked(places.answered);
         for astray in &items {
             let item = &astray.item;
             let elsewhere = |user| places.of(user).iter().filter(|server| !astray.has_it(user, server));
+            let asked: Vec<_> =
+                asked.iter().filter(|server| !astray.here || **server != astray.server).cloned().collect();
             let shares = plan(&self.0.parts.own, astray.users.iter(), elsewhere, &asked);
             for (server, share) in shares {
                 debug!(sender = %item.sender, target = %server, "Forwarding once more via gRPC");
                 let Share { recipients, asked } = share;
-                let again = Item { recipients, again: true, asked, ..Item::clone(item) };
+                let again = Item { recipients, again: true, asked, remembered: false, ..Item::clone(item) };
                 self.hand_over(&server, again);
-            }
-        }
-    }
-
-    pub(super) async fn look_up(&self, users: HashSet<&UserId>) -> Places {
-        let metrics = &self.0.parts.metrics;
-        let users: Vec<_> = users.into_iter().cloned().collect();
-        metrics.lookups.inc();
-        metrics.looked_up_users.inc_by(users.len() as u64);
-        match self.0.parts.registry.locate(&users).await {
-            Ok(places) => Places(Some(users.into_iter().zip(places).collect())),
-            Err(error) => {
-                metrics.failed_lookups.inc();
-                // The registry's own trouble is logged where it is found, not once per message.
-                debug!(%error, "no answer to a look-up");
-                debug_assert!(matches!(error, registry::Error::Away | registry::Error::Refused(_)));
-                Places(None)
             }
         }
     }
@@ -266,8 +255,33 @@ impl Router {
                 self.0.parts.metrics.degraded_relays.inc();
             }
             let copies = if several { places.copies(&share.recipients) } else { Vec::new() };
-            let item = Item { copies, ..publication.item(share.recipients, share.asked) };
+            let remembered = !share.asked && places.any_known(&share.recipients);
+            let item = Item { copies, remembered, ..publication.item(share.recipients, share.asked) };
             self.hand_over(&server, item);
+        }
+    }
+
+    fn astray(&self, heard: Heard) -> Option<Astray> {
+        match heard {
+            Heard::NotHere { item, users, server } => {
+                debug!(%server, users = users.len(), "recipients were not there");
+                users.iter().for_each(|user| self.0.memory.forget(user));
+                (!item.again).then_some(Astray { item, users, server, here: false })
+            }
+            Heard::Elsewhere { item, users, server } => {
+                debug!(%server, users = users.len(), "recipients are elsewhere, too");
+                users.iter().for_each(|user| self.0.memory.forget(user));
+                (!item.again).then_some(Astray { item, users, server, here: true })
+            }
+            Heard::Connected { server, boot } => {
+                debug!(%server, %boot, "connected to a server");
+                None
+            }
+            Heard::Lost { server } => {
+                info!(%server, "lost the connection to a server");
+                self.0.memory.forget_all();
+                None
+            }
         }
     }
 
@@ -284,25 +298,10 @@ impl Router {
     }
 }
 
-fn astray(heard: Heard) -> Option<Astray> {
-    match heard {
-        Heard::NotHere { item, users, server } => {
-            debug!(%server, users = users.len(), "recipients were not there");
-            (!item.again).then_some(Astray { item, users, server })
-        }
-        Heard::Connected { server, boot } => {
-            debug!(%server, %boot, "connected to a server");
-            None
-        }
-        Heard::Lost { server } => {
-            info!(%server, "lost the connection to a server");
-            None
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
@@ -315,11 +314,14 @@ mod tests {
         let users = audience.to_vec();
         let frame = crate::protocol::ServerFrame::Pong { cid: None }.encode();
         let publication = Publication::volatile(None, "carol".parse().unwrap(), frame, users.clone());
-        let copies = Places(Some(places)).copies(&audience);
+        let copies = Places::looked_up(places).copies(&audience);
         let item = Arc::new(Item { copies, ..publication.item(users.clone(), false) });
-        let astray = Astray { item, users, server: name("local2") };
+        let mut astray = Astray { item, users, server: name("local2"), here: false };
         assert!(astray.has_it(&alice, &name("local3")), "it was sent there as well");
         assert!(!astray.has_it(&alice, &name("local2")), "who came back to where they were not has nothing yet");
         assert!(!astray.has_it(&bob, &name("local3")), "who was on one server only is sent it wherever they are now");
+        astray.here = true;
+        assert!(astray.has_it(&bob, &name("local2")), "who was there as well has it");
+        assert!(!astray.has_it(&bob, &name("local3")), "and is sent it where they are besides");
     }
 }

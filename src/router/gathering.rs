@@ -8,7 +8,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::forward::Publication;
 use crate::turns::Turns;
 
-/// How many publications may wait before senders wait for it.
+/// How many publications may wait or be under way before senders wait for it.
 const PLACES: usize = 8_192;
 
 /// The most publications that share one look-up.
@@ -54,6 +54,11 @@ impl Gathering {
         taken
     }
 
+    /// Whether nothing waits or is under way, so that what is sent now overtakes nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.places.available_permits() == PLACES
+    }
+
     fn add(&self, publication: Publication) {
         let work = 1 + publication.audience_size();
         // Cloned, since the name is needed while the publication moves in.
@@ -77,10 +82,7 @@ impl Gathering {
             work += 1 + next.audience_size();
             batch.push(next);
         }
-        drop(waiting);
-        let taken = batch.len() - before;
-        self.places.add_permits(taken);
-        taken > 0
+        batch.len() > before
     }
 
     fn lock(&self) -> MutexGuard<'_, Turns<Publication>> {
@@ -92,6 +94,11 @@ impl Gathering {
 pub(super) struct Taker<'a>(&'a Gathering);
 
 impl Taker<'_> {
+    /// So many that were taken have been forwarded.
+    pub(super) fn done(&self, count: usize) {
+        self.0.places.add_permits(count);
+    }
+
     /// Waits for publications and moves what has gathered, in turns and up to a bound, into `batch`. Cancel-safe.
     pub(super) async fn take(&self, batch: &mut Vec<Publication>) {
         while !self.0.take_now(batch) {
@@ -146,7 +153,10 @@ mod tests {
         while gathering.try_put(publication("r", 1)) {}
         let taken = async {
             tokio::task::yield_now().await;
-            taker.take(&mut Vec::new()).await;
+            let mut batch = Vec::new();
+            taker.take(&mut batch).await;
+            assert!(!gathering.is_idle());
+            taker.done(batch.len());
         };
         assert!(tokio::join!(gathering.put(publication("r", 1)), taken).0);
         while gathering.try_put(publication("r", 1)) {}

@@ -59,7 +59,9 @@ impl Router {
             return;
         }
         let publication = Publication::volatile(room, session.user.clone(), frame, users);
-        if !self.0.gathering.try_put(publication) {
+        if let Some(publication) = self.forward_now(publication)
+            && !self.0.gathering.try_put(publication)
+        {
             metrics.dropped(Drop::SignalQueueFull);
         }
     }

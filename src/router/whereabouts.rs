@@ -35,7 +35,7 @@ impl Router {
         }
         let places = self.look_up(users.iter().collect()).await;
         // Where others would be asked as well for who is not found, not to be found says nothing.
-        let certain = self.0.parts.cluster.asked(places.0.is_some()).is_empty() && places.0.is_some();
+        let certain = self.0.parts.cluster.asked(places.answered).is_empty() && places.answered;
         let place = |user| {
             let whereabouts = self.whereabouts_by(&user, places.of(&user), certain);
             (user, whereabouts)

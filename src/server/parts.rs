@@ -51,8 +51,8 @@ pub(super) async fn assemble(
     let metrics = Arc::new(Metrics::default());
     push::start(&config.push, &store, &metrics, lifecycle)?;
     let sessions = Sessions::default();
-    let claims = Claims::start(Arc::clone(&registry), sessions.clone(), Arc::clone(&metrics), lifecycle);
     let (peers, heard) = start_peers(config, boot, lifecycle)?;
+    let claims = Claims::start(Arc::clone(&registry), sessions.clone(), peers.clone(), Arc::clone(&metrics), lifecycle);
     let row = row(config, boot, relay);
     let lease = config.cluster.as_ref().map_or(DEFAULT_LEASE, |cluster| cluster.lease);
     let cluster = Cluster::new(

@@ -109,6 +109,7 @@ fn item(seq: u64) -> Item {
         receipt: None,
         again: false,
         asked: false,
+        remembered: false,
     }
 }
 
@@ -397,8 +398,13 @@ async fn a_stop_does_not_wait_for_a_peer_that_never_answers() {
 async fn garbage_answers_are_survived() {
     let relay = FakeRelay::start("local2", 7).await;
     relay.answer(|item| {
-        let unknown = [0, item.id + 1_000, u64::MAX].map(|id| Answer { id, not_here: vec![0], full: vec![0] });
-        let odd = Answer { id: item.id, not_here: vec![3, u32::MAX, 1, 1], full: vec![9] };
+        let unknown = [0, item.id + 1_000, u64::MAX].map(|id| Answer {
+            id,
+            not_here: vec![0],
+            full: vec![0],
+            elsewhere: vec![0],
+        });
+        let odd = Answer { id: item.id, not_here: vec![3, u32::MAX, 1, 1], full: vec![9], elsewhere: vec![9] };
         unknown.into_iter().chain([odd, delivered(item)]).collect()
     });
     let mut client = Client::connected(options(), &[&relay]).await;

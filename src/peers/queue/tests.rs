@@ -24,6 +24,7 @@ fn item(seq: u64, text: &str) -> Item {
         receipt: None,
         again: false,
         asked: false,
+        remembered: false,
     }
 }
 
@@ -38,8 +39,12 @@ fn sent(queue: &mut Queue, now: Instant) -> Vec<(u64, u64)> {
     batch.items.iter().map(|(id, _, item)| (*id, item.seq)).collect()
 }
 
-fn answered(ids: impl IntoIterator<Item = u64>) -> Vec<wire::Answer> {
-    ids.into_iter().map(|id| wire::Answer { id, ..Default::default() }).collect()
+fn answered(ids: impl IntoIterator<Item = u64>) -> wire::RelayResponse {
+    response(ids.into_iter().map(|id| wire::Answer { id, ..Default::default() }).collect())
+}
+
+fn response(answers: Vec<wire::Answer>) -> wire::RelayResponse {
+    wire::RelayResponse { answers, ..Default::default() }
 }
 
 #[test]
@@ -147,18 +152,18 @@ fn an_answer_of_the_stream_before_is_of_no_effect() {
 }
 
 #[test]
-fn who_was_not_there_comes_back_and_garbage_does_not() {
+fn who_was_not_or_not_only_there_comes_back_and_garbage_does_not() {
     let (mut queue, now) = (queue(1 << 20), Instant::now());
     fill(&mut queue, [1, 2, 3], now);
     sent(&mut queue, now);
     let answers = vec![
-        wire::Answer { id: 1, not_here: vec![1], full: vec![0] },
-        wire::Answer { id: 2, not_here: vec![9], full: vec![9] },
-        wire::Answer { id: 99, not_here: vec![0], full: vec![] },
+        wire::Answer { id: 1, not_here: vec![1], full: vec![0], elsewhere: vec![0] },
+        wire::Answer { id: 2, not_here: vec![9], full: vec![9], elsewhere: vec![9] },
+        wire::Answer { id: 99, not_here: vec![0], full: vec![], elsewhere: vec![0] },
     ];
-    let returned = queue.answer(answers, now);
-    assert_eq!(returned.len(), 1);
-    assert_eq!((returned[0].0.seq, returned[0].1[0].as_str()), (1, "carol"));
+    let returned = queue.answer(response(answers), now);
+    let told: Vec<_> = returned.iter().map(|told| (told.item.seq, told.users[0].as_str(), told.here)).collect();
+    assert_eq!(told, [(1, "carol", false), (1, "bob", true)]);
     assert_eq!((queue.stats.answers.load(Relaxed), queue.stats.answers_unknown.load(Relaxed)), (2, 1));
 }
 

@@ -6,6 +6,7 @@ use crate::support::cluster::Cluster;
 const SERVERS: usize = 3;
 const MEMBERS: usize = 30;
 const BURST: u64 = 300;
+const FOLLOWING: u64 = 40;
 
 const LOOKUPS: &str = "minichat_lookups_total";
 const ITEMS: &str = "minichat_relay_items_sent_total";
@@ -29,20 +30,40 @@ async fn hall(cluster: &Cluster) -> Vec<Client> {
 async fn a_message_costs_one_look_up_and_one_item_per_server_whatever_the_rooms_size() {
     let cluster = Cluster::of(SERVERS).await;
     let mut members = hall(&cluster).await;
-    let local1 = cluster.server(1);
-    let items = local1.metric(ITEMS).await;
+    let local2 = cluster.server(2);
+    let items = local2.metric(ITEMS).await;
     let (lookups, calls) = lookups_and_calls(&cluster).await;
 
-    members[0].say("hall", "hello").await;
-    for member in &mut members[1..] {
-        member.expect_body("hello").await;
+    // The second is on `local2`, which has sent nobody anything yet.
+    members[1].say("hall", "hello").await;
+    for member in [0].into_iter().chain(2..MEMBERS) {
+        members[member].expect_body("hello").await;
     }
 
     let (lookups_now, calls_now) = lookups_and_calls(&cluster).await;
     assert_eq!(calls_now - calls, lookups_now - lookups, "one round trip for all {MEMBERS}");
     // A second after the room was made, one of the servers looks for who has not acknowledged that.
     assert!((1..=2).contains(&(lookups_now - lookups)), "{} look-ups", lookups_now - lookups);
-    assert_eq!(local1.metric(ITEMS).await, items + 2, "one each for local2 and local3");
+    assert_eq!(local2.metric(ITEMS).await, items + 2, "one each for local1 and local3");
+}
+
+#[tokio::test]
+async fn messages_that_follow_cost_no_look_up() {
+    let cluster = Cluster::of(SERVERS).await;
+    let mut members = hall(&cluster).await;
+    let local1 = cluster.server(1);
+    let (lookups, items) = (local1.metric(LOOKUPS).await, local1.metric(ITEMS).await);
+
+    for number in 0..FOLLOWING {
+        members[0].say("hall", number).await;
+        members[1].expect_body(number).await;
+    }
+
+    assert_eq!(local1.metric(ITEMS).await, items + 2 * FOLLOWING);
+    // Those who have not acknowledged are looked for now and then.
+    let lookups = local1.metric(LOOKUPS).await - lookups;
+    assert!(lookups < FOLLOWING / 2, "{lookups} look-ups for {FOLLOWING} messages");
+    println!("{FOLLOWING} messages, one after the other: {lookups} look-ups");
 }
 
 /// The look-ups of all servers, since any of them may look at the room for who has not acknowledged, and what Redis

@@ -11,6 +11,9 @@ use crate::support::cluster::Cluster;
 /// How often each device moves.
 const MOVES: usize = 12;
 
+/// How often a device comes to a server while others remember another place of its user.
+const ARRIVALS: usize = 60;
+
 #[tokio::test]
 async fn devices_that_move_between_servers_at_random_hear_every_message_once_and_in_order() {
     let cluster = Cluster::of(3).await;
@@ -38,6 +41,68 @@ async fn devices_that_move_between_servers_at_random_hear_every_message_once_and
     }
     owner.expect_that("the end of the others' messages", |frame| frame["seq"] == last - 1).await;
     owner.assert_in_order("team");
+}
+
+#[tokio::test]
+async fn a_device_that_comes_is_heard_by_all_who_remember_another_place_of_its_user() {
+    let cluster = Cluster::of(3).await;
+    let mut random = rand::rngs::StdRng::seed_from_u64(3);
+    let mut senders = Vec::new();
+    for number in 1..=3 {
+        senders.push(Client::connect(cluster.server(number), &format!("s{number}")).await);
+    }
+    let mut devices = Vec::new();
+    for name in ["phone", "laptop"] {
+        devices.push(Client::connect_as(cluster.server(1), "bob", json!({"device": name})).await);
+    }
+    for arrival in 0..ARRIVALS {
+        let (which, server) = (random.random_range(0..2), random.random_range(1..=3));
+        let name = ["phone", "laptop"][which];
+        let hello = json!({"device": name});
+        let moving = devices.swap_remove(which);
+        let come = Client::connect_as(cluster.server(server), "bob", hello);
+        let comes = match random.random_range(0..3) {
+            0 => {
+                moving.close().await;
+                come.await
+            }
+            1 => {
+                moving.drop_hard();
+                come.await
+            }
+            _ => {
+                let comes = come.await;
+                drop(moving);
+                comes
+            }
+        };
+        devices.push(comes);
+        devices.swap(which, 1);
+        // Volatile, so that nothing but the way of the message itself brings it there.
+        for turn in 0..2 {
+            for (number, sender) in senders.iter_mut().enumerate() {
+                let body = format!("{arrival}.{turn} from {number}");
+                sender.send_frame(json!({"type": "signal", "to": "bob", "body": body})).await;
+            }
+            for device in &mut devices {
+                for number in 0..senders.len() {
+                    let body = format!("{arrival}.{turn} from {number}");
+                    device.expect_that(&body, |frame| frame["type"] == "signal" && frame["body"] == body).await;
+                }
+            }
+        }
+    }
+    for device in &mut devices {
+        device.sync().await;
+        assert_eq!(device.unexpected().find(|frame| frame["type"] == "signal"), None, "it came twice");
+    }
+    let (mut signals, mut lookups) = (0, 0);
+    for server in cluster.servers() {
+        signals += server.metric("minichat_signals_total").await;
+        lookups += server.metric("minichat_lookups_total").await;
+    }
+    println!("{lookups} look-ups for {signals} signals");
+    assert!(lookups < signals, "nothing was remembered");
 }
 
 /// Writes one message after the other on one server, for as long as the devices move.
