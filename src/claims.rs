@@ -1,4 +1,4 @@
-//! What this server says in the registry of its users.
+//! What this server says of its users: in the registry, and to other servers that have the same ones.
 //!
 //! One task writes, for each user whose state may have changed, what the session map says at that moment; so a write
 //! describes state, there is one at a time per user, and what changes meanwhile is written after it. A write without
@@ -7,7 +7,6 @@
 
 mod book;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +38,12 @@ const ASSERT_EVERY_S: u64 = 300;
 
 /// How long who comes waits until other servers that have their user know of them.
 const ACQUAINT: Duration = Duration::from_millis(500);
+
+/// How long a server may take to answer an introduction before this one is introduced to it anew.
+const LAST_INTRODUCTION: Duration = Duration::from_secs(10);
+
+/// How long to wait with that; a server that is new is known by then.
+const REINTRODUCE: Duration = Duration::from_secs(5);
 
 /// How long to wait after a write failed.
 const RETRY: Duration = Duration::from_millis(250);
@@ -90,16 +95,16 @@ impl Claims {
         claims
     }
 
-    /// Waits until the registry has answered that `user` is here, at most for `patience`. Answers the other servers
-    /// where they are too; none where the registry gave no answer: the connection is taken all the same, and this
-    /// server says that it is degraded.
+    /// Waits until the registry has answered that `user` is here and the other servers that have them know it, at most for
+    /// `patience`. Answers these servers; none where the registry gave no answer: the connection is taken all the same,
+    /// and this server says that it is degraded.
     pub async fn settled(&self, user: &UserId, patience: Duration) -> Option<Vec<ServerId>> {
         let (tell, told) = oneshot::channel();
         self.0.book.wait(user, tell);
         tokio::time::timeout(patience, told).await.ok()?.ok()
     }
 
-    /// Whether the registry has answered that `user`, who has a session here, is here, and is nowhere else.
+    /// What is known of where `user` is, who has a session here.
     pub fn presence(&self, user: &UserId) -> Presence {
         self.0.book.presence(user)
     }
@@ -216,22 +221,43 @@ impl Claims {
     }
 
     /// Makes it known to the other servers that have a user that they are here, too: from then on these say so to whoever
-    /// sends by memory. Nobody is kept waiting for a server that does not answer.
+    /// sends by what it remembers. Those who wait are not kept for a server that does not answer; it is told later, and
+    /// what went there only meanwhile is looked for in the store.
     async fn acquaint(&self, stranger: Stranger) {
-        let Stranger { user, servers, waiting } = stranger;
-        let answers = join_all(servers.iter().map(|server| self.0.peers.introduce(server, &user)));
-        let mut answers = pin!(answers);
-        let reachable = servers.iter().any(|server| self.0.peers.is_up(server));
-        let in_time = if reachable { timeout(ACQUAINT, &mut answers).await.is_ok() } else { false };
+        let Stranger { user, servers, new, waiting } = stranger;
+        let peers = &self.0.peers;
+        let awaited = waiting.iter().any(|waiting| !waiting.is_closed());
+        let (near, far): (Vec<_>, Vec<_>) = servers.iter().partition(|server| peers.is_up(server));
+        let introduce = |servers: &[&_]| join_all(servers.iter().map(|server| self.introduce_to(server, &user)));
+        let (mut near_know, far_know) = (Box::pin(introduce(&near)), introduce(&far));
+        let in_time = timeout(ACQUAINT, &mut near_know).await.ok();
+        let late = in_time.is_none() || far.iter().any(|server| peers.is_acquaintable(server));
         tell(waiting, &servers);
-        if in_time {
-            return;
-        }
-        let late = self.0.lifecycle.stop.run_until_cancelled(answers).await;
-        if late.is_some_and(|answers| answers.iter().any(Result::is_ok)) {
-            debug!(%user, "a server knows only now that they are here, too");
+        let rest = async {
+            let near_know = match in_time {
+                Some(know) => know,
+                None => near_know.await,
+            };
+            [near_know, far_know.await].concat()
+        };
+        let Some(know) = self.0.lifecycle.stop.run_until_cancelled(rest).await else { return };
+        let ignorant: Vec<_> = near.iter().chain(&far).zip(know).filter(|(_, knows)| !knows).collect();
+        let remains = ignorant.iter().any(|(server, _)| peers.is_acquaintable(server));
+        if late || remains || new && !awaited {
+            debug!(%user, "was here while a server that has them, too, did not know it");
+            self.0.metrics.late_introductions.inc();
             self.0.book.trouble();
         }
+        // One that is not known is gone, or so new that it will be known in a moment.
+        if remains || new && !ignorant.is_empty() {
+            self.0.book.repair(user, Instant::now() + REINTRODUCE);
+        }
+    }
+
+    /// Tells a server that a user of it is here, too; what is given back says whether it knows then.
+    fn introduce_to(&self, server: &ServerId, user: &UserId) -> impl Future<Output = bool> + use<> {
+        let answer = timeout(LAST_INTRODUCTION, self.0.peers.introduce(server, user));
+        async { answer.await.is_ok_and(|answer| answer.is_ok()) }
     }
 
     fn report(&self, failed: Option<&Error>) {

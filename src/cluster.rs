@@ -6,6 +6,8 @@
 
 mod view;
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +64,21 @@ pub enum Standing {
 #[derive(Debug, Clone)]
 pub struct Cluster(Arc<Inner>);
 
+/// A stream from another server, while it is open.
+#[derive(Debug)]
+pub struct OpenStream {
+    cluster: Cluster,
+    server: ServerId,
+    boot: BootId,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.cluster.view().closed(&self.server, self.boot);
+        self.cluster.weigh();
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     registry: Arc<dyn Registry>,
@@ -73,6 +90,7 @@ struct Inner {
     claims: Claims,
     metrics: Arc<Metrics>,
     view: Mutex<View>,
+    all_introduce: AtomicBool,
     doubt: Notify,
     changed: Notify,
     /// Nothing more is renewed.
@@ -104,6 +122,7 @@ impl Cluster {
             claims,
             metrics,
             view: Mutex::default(),
+            all_introduce: AtomicBool::new(false),
             doubt: Notify::new(),
             changed: Notify::new(),
             left: CancellationToken::new(),
@@ -167,7 +186,20 @@ impl Cluster {
 
     /// Whether all servers tell each other of the users that they share, so that places may be remembered.
     pub fn all_introduce(&self) -> bool {
-        self.view().all_introduce
+        self.0.all_introduce.load(Relaxed)
+    }
+
+    /// Notes that a run of a server has opened a stream to this one, until what is given back is dropped.
+    pub fn opened(&self, server: &ServerId, boot: BootId) -> OpenStream {
+        self.view().opened(server, boot);
+        self.weigh();
+        OpenStream { cluster: self.clone(), server: server.clone(), boot }
+    }
+
+    fn weigh(&self) {
+        let view = self.view();
+        // Under the view's lock, so that the last word is the latest.
+        self.0.all_introduce.store(view.all_introduce(&self.0.own), Relaxed);
     }
 
     /// What this server knows of another one.
@@ -183,12 +215,9 @@ impl Cluster {
 
     /// Takes what another server says of itself.
     pub fn heard(&self, server: &ServerId, boot: BootId, status: wire::Status) {
-        let dropped = {
-            let mut view = self.view();
-            let dropped = view.heard(server, boot, status);
-            view.weigh(&self.0.own);
-            dropped
-        };
+        let dropped = self.view().heard(server, boot, status);
+        self.0.peers.note_introduces(server, status.introduces);
+        self.weigh();
         if dropped {
             info!(%server, "a server has dropped messages for this one; comparing with the store");
             self.doubt();
@@ -307,13 +336,8 @@ impl Cluster {
         match self.0.registry.servers().await {
             Ok(rows) => {
                 self.0.peers.reconcile(&rows);
-                let streams = self.0.peers.servers();
-                let gone = {
-                    let mut view = self.view();
-                    let gone = view.look(&rows, &streams);
-                    view.weigh(&self.0.own);
-                    gone
-                };
+                let gone = self.view().look(&rows, &self.0.peers.servers());
+                self.weigh();
                 if gone {
                     self.doubt();
                 }

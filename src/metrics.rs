@@ -49,6 +49,10 @@ pub struct Metrics {
     pub lookups: Counter,
     /// Users that were looked up.
     pub looked_up_users: Counter,
+    /// Users whose place was known without a look-up.
+    pub recalled_users: Counter,
+    /// Users who were here while another server that has them did not know it.
+    pub late_introductions: Counter,
     /// Look-ups without an answer.
     pub failed_lookups: Counter,
     /// Pushes that were decided: to be made, for people who have not acknowledged.
@@ -164,6 +168,12 @@ impl Default for Metrics {
             degraded_relays: one(r, "degraded_relays", "Items for servers whose users the registry may not know"),
             lookups: one(r, "lookups", "Round trips to the registry to find users"),
             looked_up_users: one(r, "looked_up_users", "Users that were looked up"),
+            recalled_users: one(r, "recalled_users", "Users whose place was known without a look-up"),
+            late_introductions: one(
+                r,
+                "late_introductions",
+                "Users who were here while another server that has them did not know it",
+            ),
             failed_lookups: one(r, "failed_lookups", "Look-ups without an answer"),
             pushes_decided: one(r, "pushes_decided", "Pushes to be made, for people who have not acknowledged"),
             unsettled_claims: one(r, "unsettled_claims", "Users whose registry entry is not known to be right"),

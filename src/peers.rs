@@ -237,12 +237,25 @@ impl Peers {
     }
 
     /// Tells a server that a user of whom it has a session has one here, too. Never waits. What comes back is told when the
-    /// server has answered, and closed where it will not: it is not known, its run ends, or too many wait for it.
+    /// server has answered, and closed where it will not: it is not known, it knows no introductions, its run ends, or too
+    /// many wait for it.
     pub fn introduce(&self, server: &ServerId, user: &UserId) -> oneshot::Receiver<()> {
         let table = self.inner.read();
         match table.links.get(server) {
-            Some(link) => link.put(|queue| queue.introduce(user.clone())),
+            Some(link) => link.introduce(user.clone()),
             None => oneshot::channel().1,
+        }
+    }
+
+    /// Whether a server is one of them and, as far as it has said, knows introductions.
+    pub fn is_acquaintable(&self, server: &ServerId) -> bool {
+        self.inner.read().links.get(server).is_some_and(|link| link.is_acquaintable())
+    }
+
+    /// Notes whether a server knows introductions, as it says of itself.
+    pub fn note_introduces(&self, server: &ServerId, introduces: bool) {
+        if let Some(link) = self.inner.read().links.get(server) {
+            link.note_introduces(introduces);
         }
     }
 
@@ -263,6 +276,11 @@ impl Peers {
     /// Whether this server is one of them: its row is there, or its stream is up.
     pub fn knows(&self, server: &ServerId) -> bool {
         self.inner.read().links.contains_key(server)
+    }
+
+    /// Whether the stream to this server is up and all that was sent to it more than `patience` ago is answered.
+    pub fn responds(&self, server: &ServerId, now: Instant, patience: Duration) -> bool {
+        self.inner.read().links.get(server).is_some_and(|link| link.responds(now, patience))
     }
 
     /// Whether the stream to this server is up.

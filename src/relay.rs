@@ -101,8 +101,10 @@ impl Relay for Service {
         let peer = self.greet(&mut requests).await?;
         let (answers, stream) = mpsc::channel(ANSWER_QUEUE);
         let inbox = self.inbox.clone();
+        let open = inbox.cluster.opened(&peer.id, peer.boot);
         let end = self.lifecycle.end.clone();
         self.lifecycle.spawn("relay stream", async move {
+            let _open = open;
             tokio::select! {
                 () = take_all(&inbox, &peer, requests, answers) => info!(server = %peer.id, "a server's stream has ended"),
                 () = end.cancelled() => {}

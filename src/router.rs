@@ -8,12 +8,12 @@ mod accept;
 mod committed;
 mod forward;
 mod gathering;
-mod memory;
 mod places;
 mod plan;
 mod positions;
 mod presence;
 mod receipts;
+mod remembered;
 mod rooms;
 mod settings;
 mod signal;
@@ -44,9 +44,9 @@ use crate::store::{Entry, Membership, Position, Store};
 use crate::wire;
 use forward::Publication;
 use gathering::Gathering;
-use memory::Memory;
 use positions::Positions;
 use presence::Presence;
+use remembered::Remembered;
 pub use whereabouts::Whereabouts;
 
 /// What is for more users than these costs more than the turn of a task should: others have theirs after it.
@@ -73,7 +73,7 @@ pub struct Parts {
     pub feed: Feed,
     /// Items to other servers.
     pub peers: Peers,
-    /// Which servers need to be asked as well.
+    /// Which servers need to be asked as well, and whether places may be remembered.
     pub cluster: Cluster,
     /// Fresh ids.
     pub ids: Arc<Snowflakes>,
@@ -92,7 +92,7 @@ struct Inner {
     parts: Parts,
     writer: Writer<Arc<Session>>,
     gathering: Gathering,
-    memory: Memory,
+    remembered: Remembered,
     positions: Positions,
     presence: Presence,
 }
@@ -105,8 +105,8 @@ impl Router {
             writer::start(parts.store.clone(), parts.store.lanes(), &lifecycle.tasks, lifecycle.end.clone());
         let (grown, told) = mpsc::channel(receipts::ROUNDS);
         let positions = Positions::start(parts.store.clone(), Arc::clone(&parts.metrics), grown, lifecycle);
-        let (gathering, memory, presence) = (Gathering::default(), Memory::default(), Presence::default());
-        let router = Self(Arc::new(Inner { parts, writer, gathering, memory, positions, presence }));
+        let (gathering, remembered, presence) = (Gathering::default(), Remembered::default(), Presence::default());
+        let router = Self(Arc::new(Inner { parts, writer, gathering, remembered, positions, presence }));
         for committed in lanes {
             let this = router.clone();
             lifecycle.spawn("committed", async move { this.follow_commits(committed).await });
@@ -168,8 +168,8 @@ impl Router {
         parts.metrics.dropped_in_all(Drop::SecondLookup, stats.not_here_lost.load(Relaxed));
     }
 
-    /// Sends an entry of a room's log on its way: to the sessions here at once, to the other servers after a look-up
-    /// that begins now.
+    /// Sends an entry of a room's log on its way: to the sessions here at once, to the other servers as soon as it is known
+    /// which they are.
     async fn publish(&self, entry: Entry, origin: Option<Arc<Session>>, members: Arc<Membership>) {
         let parts = &self.0.parts;
         let arrival = Arrival::new(entry, parts.own.clone(), TracePath::Local, origin);

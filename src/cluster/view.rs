@@ -20,8 +20,8 @@ pub(super) struct View {
     pub(super) failing: bool,
     /// Until then, who is absent from the registry may be connected all the same.
     suspect_until: Option<Instant>,
-    /// All others introduce themselves.
-    pub(super) all_introduce: bool,
+    /// Streams that are open from others, by the run that opened them.
+    streams: HashMap<(ServerId, BootId), usize>,
     /// What was last told to the peers.
     pub(super) told: Option<wire::Status>,
     statuses: HashMap<ServerId, (BootId, wire::Status)>,
@@ -75,12 +75,29 @@ impl View {
         self.departed.contains_key(server)
     }
 
-    /// Whether all others say of the run that is known of them that they introduce themselves: versions may be mixed.
-    pub(super) fn weigh(&mut self, own: &ServerId) {
-        let introduces = |server: &ServerId, boot: &BootId| {
-            self.statuses.get(server).is_some_and(|(run, status)| run == boot && status.introduces)
+    /// Notes that a run of a server has opened a stream.
+    pub(super) fn opened(&mut self, server: &ServerId, boot: BootId) {
+        *self.streams.entry((server.clone(), boot)).or_default() += 1;
+    }
+
+    /// Notes that such a stream has ended.
+    pub(super) fn closed(&mut self, server: &ServerId, boot: BootId) {
+        let key = (server.clone(), boot);
+        if let Some(open) = self.streams.get_mut(&key) {
+            *open -= 1;
+            if *open == 0 {
+                self.streams.remove(&key);
+            }
+        }
+    }
+
+    /// Whether all others can introduce themselves, and say that they do: versions may be mixed.
+    pub(super) fn all_introduce(&self, own: &ServerId) -> bool {
+        let introduces = |server: &ServerId, boot: BootId| {
+            let says = self.statuses.get(server).is_some_and(|(run, status)| *run == boot && status.introduces);
+            says && self.streams.contains_key(&(server.clone(), boot))
         };
-        self.all_introduce = self.boots.iter().all(|(server, boot)| server == own || introduces(server, boot));
+        self.boots.iter().all(|(server, boot)| server == own || introduces(server, *boot))
     }
 
     pub(super) fn any_is_degraded(&self) -> bool {
@@ -138,17 +155,22 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_introduce_itself_or_has_not_said_so_is_enough() {
+    fn one_that_does_not_introduce_itself_or_cannot_is_enough() {
         let (mut view, own, other) = (View::default(), "a".parse().unwrap(), "b".parse().unwrap());
-        let mut weigh = |run, introduces| {
-            view.look(&[row("a", 1), row("b", 2)], &[]);
+        view.look(&[row("a", 1), row("b", 2)], &[]);
+        view.opened(&other, BootId(2));
+        let heard = |view: &mut View, run, introduces| {
             view.heard(&other, BootId(run), wire::Status { introduces, ..wire::Status::default() });
-            view.weigh(&own);
-            view.all_introduce
+            view.all_introduce(&own)
         };
-        assert!(weigh(2, true));
-        assert!(!weigh(1, true), "that was another run");
-        assert!(!weigh(2, false));
+        assert!(heard(&mut view, 2, true));
+        assert!(!heard(&mut view, 1, true), "that was another run");
+        assert!(!heard(&mut view, 2, false));
+        view.opened(&other, BootId(2));
+        view.closed(&other, BootId(2));
+        assert!(heard(&mut view, 2, true), "one of the two streams is open");
+        view.closed(&other, BootId(2));
+        assert!(!heard(&mut view, 2, true));
     }
 
     #[test]

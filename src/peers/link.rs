@@ -6,14 +6,14 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_stream::Stream;
 
 use super::item::{Item, Returned};
 use super::queue::{Batch, Queue};
-use crate::ids::{BootId, ServerId};
+use crate::ids::{BootId, ServerId, UserId};
 use crate::wire;
 
 /// The run of a server that is meant, and where it answers.
@@ -42,6 +42,8 @@ struct State {
     phase: Phase,
     /// Nothing more comes; the stream ends when the queue is empty.
     finishing: bool,
+    /// The server has said that it does not know introductions.
+    unacquaintable: bool,
     /// The server is gone from the cluster.
     left: bool,
     /// Wakes the request stream.
@@ -66,7 +68,16 @@ pub(super) struct Attempt {
 
 impl Link {
     pub(super) fn new(server: ServerId, target: Target, queue: Queue) -> Self {
-        let state = State { queue, target, stream: 0, phase: Phase::Down, finishing: false, left: false, waker: None };
+        let state = State {
+            queue,
+            target,
+            stream: 0,
+            phase: Phase::Down,
+            finishing: false,
+            unacquaintable: false,
+            left: false,
+            waker: None,
+        };
         Self { server, state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -77,6 +88,30 @@ impl Link {
 
     pub(super) fn is_up(&self) -> bool {
         self.lock().phase == Phase::Up
+    }
+
+    /// Whether the stream is up and every item that went out more than `patience` ago was answered.
+    pub(super) fn responds(&self, now: Instant, patience: Duration) -> bool {
+        let state = self.lock();
+        state.phase == Phase::Up && state.queue.longest_out(now) <= patience
+    }
+
+    /// Adds an introduction; what is given back is closed at once where the server does not know any.
+    pub(super) fn introduce(&self, user: UserId) -> oneshot::Receiver<()> {
+        self.and_wake(|state| if state.unacquaintable { oneshot::channel().1 } else { state.queue.introduce(user) })
+    }
+
+    pub(super) fn is_acquaintable(&self) -> bool {
+        !self.lock().unacquaintable
+    }
+
+    /// Notes whether the server knows introductions.
+    pub(super) fn note_introduces(&self, introduces: bool) {
+        let mut state = self.lock();
+        state.unacquaintable = !introduces;
+        if !introduces {
+            state.queue.forget_introductions();
+        }
     }
 
     /// Takes in where the server is now. Another run of it gets nothing of what was meant for the one before.
@@ -114,12 +149,16 @@ impl Link {
         left
     }
 
-    /// Gives up what has grown too old.
-    pub(super) fn expire(&self) {
-        let news = self.lock().queue.expire(Instant::now());
+    /// Gives up what has grown too old. Says whether no item is left, sent or not.
+    pub(super) fn expire(&self) -> bool {
+        let (news, is_empty) = {
+            let mut state = self.lock();
+            (state.queue.expire(Instant::now()), state.queue.holds_nothing())
+        };
         if news {
             self.and_wake(|_| ());
         }
+        is_empty
     }
 
     /// Nothing more comes: the stream may end when it has sent what there is.
@@ -254,8 +293,6 @@ impl Stream for Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::peers::Sent;
     use crate::peers::queue::Limits;

@@ -1,4 +1,5 @@
-//! What is to be said to one server: items, kicks, heals, and the status. Plain state, without tasks, streams or timers.
+//! What is to be said to one server: items, kicks, heals, introductions, and the status. Plain state, without tasks,
+//! streams or timers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -76,6 +77,8 @@ struct Entry {
     item: Arc<Item>,
     cost: usize,
     since: Instant,
+    /// When it went out, or was queued if it did not yet.
+    out: Instant,
     sent_at_ms: u64,
     /// It was on a stream that broke.
     again: bool,
@@ -124,7 +127,7 @@ impl Queue {
         self.bytes += cost;
         add(&self.stats.queue_bytes, cost);
         let item = Arc::new(item);
-        let entry = Entry { item: item.clone(), cost, since: now, sent_at_ms: unix_ms(), again: false };
+        let entry = Entry { item: item.clone(), cost, since: now, out: now, sent_at_ms: unix_ms(), again: false };
         self.waiting.push(item.key(), item.work(), entry);
         Sent::Queued
     }
@@ -150,6 +153,17 @@ impl Queue {
     /// Adds an introduction; see [`Introductions::add`].
     pub(super) fn introduce(&mut self, user: UserId) -> oneshot::Receiver<()> {
         self.introductions.add(user)
+    }
+
+    /// Gives up all introductions.
+    pub(super) fn forget_introductions(&mut self) {
+        self.introductions.clear();
+    }
+
+    /// How long the longest unanswered item has been out.
+    pub(super) fn longest_out(&self, now: Instant) -> Duration {
+        let oldest = self.unanswered.iter().flatten().next();
+        oldest.map_or(Duration::ZERO, |entry| now.saturating_duration_since(entry.out))
     }
 
     /// Replaces what the server is told of this one; `dropped` stays what it is.
@@ -178,7 +192,7 @@ impl Queue {
             bytes == 0 || bytes + entry.cost <= BATCH_BYTES && work + entry.item.work() <= BATCH_WORK
         };
         while batch.items.len() < BATCH_ITEMS
-            && let Some(entry) = self.waiting.pop_if(|entry| fits(entry, bytes, work))
+            && let Some(mut entry) = self.waiting.pop_if(|entry| fits(entry, bytes, work))
         {
             if entry.is_late(now, self.limits.deadline) {
                 self.give_up(&entry);
@@ -189,6 +203,7 @@ impl Queue {
             add(&self.stats.resent, usize::from(entry.again));
             self.last_id += 1;
             batch.items.push((self.last_id, entry.sent_at_ms, entry.item.clone()));
+            entry.out = now;
             self.unanswered.push_back(Some(entry));
         }
         // Last, since what was found late above is part of it.
@@ -271,6 +286,11 @@ impl Queue {
         self.forget_answered();
         late.iter().for_each(|entry| self.give_up(entry));
         self.status_due
+    }
+
+    /// Whether no item waits or is out.
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.bytes == 0
     }
 
     /// Whether there is nothing left that a new stream would be worth building for.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
@@ -24,6 +24,9 @@ use crate::wire::relay_client::RelayClient;
 
 /// How often a queue is looked through for what has grown too old.
 const SWEEP: Duration = Duration::from_millis(250);
+
+/// How often where it was empty at the last look: with many servers most are, and looking costs.
+const SWEEP_EMPTY: Duration = Duration::from_secs(1);
 
 /// How long a stop waits for what is queued to be sent and answered.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -113,11 +116,9 @@ impl Task {
     }
 
     async fn sweep(&self) -> Infallible {
-        let mut ticks = interval(SWEEP);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
-            self.link.expire();
+            let is_empty = self.link.expire();
+            sleep(if is_empty { SWEEP_EMPTY } else { SWEEP }).await;
         }
     }
 

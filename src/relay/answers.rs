@@ -11,7 +11,7 @@ use crate::wire;
 const ENOUGH: usize = 64;
 
 /// How long an answer may wait for others; far below the age at which a sender gives an item up.
-const PATIENCE: Duration = Duration::from_millis(40);
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The answers of one stream that have not been sent yet.
 #[derive(Debug, Default)]

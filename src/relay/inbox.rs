@@ -31,6 +31,15 @@ pub struct Inbox {
     pub metrics: Arc<Metrics>,
 }
 
+/// Where a recipient is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Here,
+    /// Here, and perhaps on another server, too.
+    Elsewhere,
+    NotHere,
+}
+
 /// A stored item, read.
 struct Stored {
     room: RoomId,
@@ -78,22 +87,28 @@ impl Inbox {
         answer
     }
 
-    /// Who of the recipients is here. The others are noted in the answer, and what the registry says of them is
+    /// Who of the recipients is to have it here. The others are noted in the answer, and what the registry says of them is
     /// written again, since it is not so.
     fn judge(&self, item: &wire::Item, answer: &mut wire::Answer) -> Vec<UserId> {
         let mut here = Vec::with_capacity(item.recipients.len());
         for (index, name) in item.recipients.iter().enumerate() {
             let user = self.sessions.named(name);
-            // A session whose claim is not answered yet may be in no look-up; it reads the store, and the sender is to
-            // look again.
-            match user.as_ref().map(|user| self.claims.presence(user)) {
-                _ if item.asked => {}
-                None | Some(Presence::Unconfirmed) => answer.not_here.push(index as u32),
-                Some(Presence::Shared) if item.remembered => answer.elsewhere.push(index as u32),
-                Some(Presence::Shared | Presence::Here) => {}
+            let verdict = self.verdict(item, user.as_ref());
+            match verdict {
+                Verdict::Here => {}
+                Verdict::Elsewhere => answer.elsewhere.push(index as u32),
+                Verdict::NotHere => answer.not_here.push(index as u32),
             }
             match user {
-                Some(user) => here.push(user),
+                // What is volatile would be shown twice if it came again.
+                Some(_) if verdict == Verdict::NotHere && item.seq == 0 => {}
+                Some(user) => {
+                    if verdict == Verdict::Elsewhere {
+                        // They may have left there since the registry said so.
+                        self.claims.write_again(&user);
+                    }
+                    here.push(user);
+                }
                 None if !item.asked => self.disown(name),
                 None => {}
             }
@@ -104,8 +119,25 @@ impl Inbox {
         here
     }
 
+    fn verdict(&self, item: &wire::Item, user: Option<&UserId>) -> Verdict {
+        if item.asked {
+            // On the off chance: there is nobody to look up again for.
+            return Verdict::Here;
+        }
+        match user.map(|user| self.claims.presence(user)) {
+            // A session whose claim is not answered yet may be in no look-up; it reads the store, and the sender is to
+            // look again.
+            None | Some(Presence::Unconfirmed) => Verdict::NotHere,
+            Some(Presence::Shared) if item.remembered => Verdict::Elsewhere,
+            // Where one server cannot tell this one whom it has, they may be there.
+            Some(Presence::Here) if item.remembered && !self.cluster.all_introduce() => Verdict::Elsewhere,
+            Some(Presence::Shared | Presence::Here) => Verdict::Here,
+        }
+    }
+
     fn introduce(&self, peer: &Peer, introduction: &wire::Introduction) -> u64 {
-        if let Some(user) = self.sessions.named(&introduction.user) {
+        // Also of a user who is just not here: they may be back before that is written.
+        if let Ok(user) = introduction.user.parse() {
             self.claims.introduce(&user, &peer.id);
         }
         introduction.id

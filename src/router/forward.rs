@@ -265,12 +265,12 @@ impl Router {
         match heard {
             Heard::NotHere { item, users, server } => {
                 debug!(%server, users = users.len(), "recipients were not there");
-                users.iter().for_each(|user| self.0.memory.forget(user));
+                users.iter().for_each(|user| self.0.remembered.forget(user));
                 (!item.again).then_some(Astray { item, users, server, here: false })
             }
             Heard::Elsewhere { item, users, server } => {
                 debug!(%server, users = users.len(), "recipients are elsewhere, too");
-                users.iter().for_each(|user| self.0.memory.forget(user));
+                users.iter().for_each(|user| self.0.remembered.forget(user));
                 (!item.again).then_some(Astray { item, users, server, here: true })
             }
             Heard::Connected { server, boot } => {
@@ -279,7 +279,6 @@ impl Router {
             }
             Heard::Lost { server } => {
                 info!(%server, "lost the connection to a server");
-                self.0.memory.forget_all();
                 None
             }
         }

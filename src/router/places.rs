@@ -1,15 +1,20 @@
 //! Where an audience is.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use foldhash::quality::RandomState;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::Router;
 use super::forward::Publication;
+use super::{Parts, Router};
 use crate::ids::{ServerId, UserId};
+use crate::peers::Peers;
 use crate::registry;
+
+/// How long a server that is well takes to answer at most; it may gather answers for half of that.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 type Found = HashMap<UserId, Place, RandomState>;
 
@@ -72,26 +77,28 @@ impl Router {
 
     /// Where users are, as it is remembered and as it is known here; and who is to be looked up.
     fn recall<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> (Found, HashSet<&'a UserId>) {
-        if !self.0.parts.cluster.all_introduce() {
+        let Parts { own, claims, cluster, metrics, .. } = &self.0.parts;
+        if !cluster.all_introduce() || !cluster.asked(true).is_empty() {
             return (Found::default(), users.collect());
         }
+        let (mut found, mut rest, mut reachable) = (Found::default(), HashSet::new(), Reachable::default());
         let now = Instant::now();
-        let (mut found, mut rest) = (Found::default(), HashSet::new());
         for user in users {
             if found.contains_key(user) {
                 continue;
             }
-            match self.0.memory.recall(user, now) {
+            match self.0.remembered.recall(user, now).filter(|server| reachable.is(server, &self.0.parts.peers)) {
                 Some(server) => _ = found.insert(user.clone(), Place::Known(server)),
                 None => _ = rest.insert(user),
             }
         }
         if !rest.is_empty() {
-            for user in self.0.parts.claims.alone(rest.iter().copied()) {
+            for user in claims.alone(rest.iter().copied()) {
                 rest.remove(user);
-                found.insert(user.clone(), Place::Known(self.0.parts.own.clone()));
+                found.insert(user.clone(), Place::Known(own.clone()));
             }
         }
+        metrics.recalled_users.inc_by(found.len() as u64);
         (found, rest)
     }
 
@@ -118,19 +125,31 @@ impl Router {
         }
     }
 
-    /// Remembers who is on one server only, as long as that one can be asked.
+    /// Remembers who is on one server only.
     fn remember(&self, users: &[UserId], places: &[Vec<ServerId>], since: Instant) {
         for (user, servers) in users.iter().zip(places) {
             match &servers[..] {
-                [server] => self.0.memory.note(user.clone(), server.clone(), since),
-                _ => self.0.memory.forget(user),
+                [server] if *server != self.0.parts.own => {
+                    self.0.remembered.note(user.clone(), server.clone(), since);
+                }
+                _ => self.0.remembered.forget(user),
             }
         }
-        // Only now, so that a stream that breaks meanwhile, at which all is forgotten, does so before or after this.
-        let peers = self.0.parts.peers.servers();
-        let is_up = |server: &ServerId| peers.iter().any(|(peer, up)| peer == server && *up);
-        let lost = users.iter().zip(places).filter(|(_, servers)| !servers.iter().all(is_up));
-        lost.for_each(|(user, _)| self.0.memory.forget(user));
+    }
+}
+
+/// Which servers can be relied on to say where else a user is, each asked about once.
+#[derive(Default)]
+struct Reachable(Vec<(ServerId, bool)>);
+
+impl Reachable {
+    fn is(&mut self, server: &ServerId, peers: &Peers) -> bool {
+        if let Some((_, reachable)) = self.0.iter().find(|(asked, _)| asked == server) {
+            return *reachable;
+        }
+        let reachable = peers.responds(server, std::time::Instant::now(), ANSWERS_WITHIN);
+        self.0.push((server.clone(), reachable));
+        reachable
     }
 }
 

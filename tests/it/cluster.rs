@@ -17,3 +17,4 @@ mod receipts;
 mod redis_trouble;
 mod repeats;
 mod routing;
+mod sharing;

@@ -21,6 +21,9 @@ use super::{Error, Options, reply};
 /// and only a new one can tell.
 const SILENCES: u32 = 3;
 
+/// How many times as rarely as it is probed a node that is well is looked at: to see whether it is still wanted.
+const WELL: u32 = 8;
+
 /// How many calls may wait to be written to a connection; more wait for their turn, within their deadline.
 const BACKLOG: usize = 1024;
 
@@ -224,13 +227,12 @@ fn first(error: RedisError) -> RedisError {
 }
 
 async fn keep_mending(node: Weak<Node>, every: Duration) {
-    let mut ticks = tokio::time::interval(every);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while let Some(node) = Weak::upgrade(&node) {
         node.mend().await;
+        let wait = if node.is_away() { every } else { every * WELL };
         tokio::select! {
             () = node.trouble.notified() => {}
-            _ = ticks.tick() => {}
+            () = tokio::time::sleep(wait) => {}
         }
     }
 }
