@@ -39,11 +39,9 @@ const ASSERT_EVERY_S: u64 = 300;
 /// How long who comes waits until other servers that have their user know of them.
 const ACQUAINT: Duration = Duration::from_millis(500);
 
-/// How long a server may take to answer an introduction before this one is introduced to it anew.
+/// How long a server may take to answer an introduction. One that has not by then is most likely lost, and is introduced to
+/// anew when its stream is back.
 const LAST_INTRODUCTION: Duration = Duration::from_secs(10);
-
-/// How long to wait with that; a server that is new is known by then.
-const REINTRODUCE: Duration = Duration::from_secs(5);
 
 /// How long to wait after a write failed.
 const RETRY: Duration = Duration::from_millis(250);
@@ -95,8 +93,8 @@ impl Claims {
         claims
     }
 
-    /// Waits until the registry has answered that `user` is here and the other servers that have them know it, at most for
-    /// `patience`. Answers these servers; none where the registry gave no answer: the connection is taken all the same,
+    /// Waits until the registry has answered that `user` is here, at most for `patience`, and until the other servers that
+    /// have them know it, as far as these are up and for half a second at most. Answers these servers; none where the registry gave no answer: the connection is taken all the same,
     /// and this server says that it is degraded.
     pub async fn settled(&self, user: &UserId, patience: Duration) -> Option<Vec<ServerId>> {
         let (tell, told) = oneshot::channel();
@@ -115,6 +113,12 @@ impl Claims {
         let mut alone = self.0.book.alone(users);
         alone.retain(|user| self.0.sessions.holds(user));
         alone
+    }
+
+    /// Has this server introduced anew to one whose stream is up again, or for the first time: what it was told before it may
+    /// have lost, or never had.
+    pub fn reintroduce(&self, server: &ServerId) {
+        self.0.book.reintroduce(server);
     }
 
     /// Takes in that `server` has a session of the user, too.
@@ -231,7 +235,7 @@ impl Claims {
         let introduce = |servers: &[&_]| join_all(servers.iter().map(|server| self.introduce_to(server, &user)));
         let (mut near_know, far_know) = (Box::pin(introduce(&near)), introduce(&far));
         let in_time = timeout(ACQUAINT, &mut near_know).await.ok();
-        let late = in_time.is_none() || far.iter().any(|server| peers.is_acquaintable(server));
+        let is_late = in_time.is_none() || far.iter().any(|server| peers.is_acquaintable(server));
         tell(waiting, &servers);
         let rest = async {
             let near_know = match in_time {
@@ -241,16 +245,13 @@ impl Claims {
             [near_know, far_know.await].concat()
         };
         let Some(know) = self.0.lifecycle.stop.run_until_cancelled(rest).await else { return };
-        let ignorant: Vec<_> = near.iter().chain(&far).zip(know).filter(|(_, knows)| !knows).collect();
-        let remains = ignorant.iter().any(|(server, _)| peers.is_acquaintable(server));
-        if late || remains || new && !awaited {
+        if is_late || new && !awaited {
             debug!(%user, "was here while a server that has them, too, did not know it");
             self.0.metrics.late_introductions.inc();
-            self.0.book.trouble();
-        }
-        // One that is not known is gone, or so new that it will be known in a moment.
-        if remains || new && !ignorant.is_empty() {
-            self.0.book.repair(user, Instant::now() + REINTRODUCE);
+            // Of those that do not know it yet, the introduction that they answer will say the same.
+            if know.iter().all(|knows| *knows) {
+                self.0.book.trouble();
+            }
         }
     }
 

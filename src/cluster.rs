@@ -184,7 +184,8 @@ impl Cluster {
         others.filter(|server| all || view.is_degraded(server)).collect()
     }
 
-    /// Whether all servers tell each other of the users that they share, so that places may be remembered.
+    /// Whether all other servers tell this one of the users that they share with it, so that it may rely on what it knows
+    /// of places.
     pub fn all_introduce(&self) -> bool {
         self.0.all_introduce.load(Relaxed)
     }

@@ -354,7 +354,7 @@ mod tests {
             receipt: None,
             again: false,
             asked: false,
-            remembered: false,
+            remembered: 0,
         }
     }
 

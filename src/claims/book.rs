@@ -51,6 +51,8 @@ struct Claim {
     introduced: bool,
     /// The other servers that are known to have the user.
     others: Vec<ServerId>,
+    /// One of these may not know that they are here.
+    unknown: bool,
     waiting: Vec<oneshot::Sender<Vec<ServerId>>>,
 }
 
@@ -65,12 +67,12 @@ pub enum Presence {
     Shared,
 }
 
-/// Someone whom other servers have, too. These may not know, or not know any more, that they are here.
+/// Someone whom other servers have, too. These may not know, or not any more, that they are here.
 #[derive(Debug)]
 pub(super) struct Stranger {
     pub(super) user: UserId,
     pub(super) servers: Vec<ServerId>,
-    /// One of the servers was not known to have them.
+    /// One of the servers was not known to have them, or not to know that they are here.
     pub(super) new: bool,
     /// Those who wait until the servers know.
     pub(super) waiting: Vec<oneshot::Sender<Vec<ServerId>>>,
@@ -160,12 +162,18 @@ impl Book {
         self.lock().troubled = true;
     }
 
-    /// Has the truth of a user who is here written again at `due`.
-    pub(super) fn repair(&self, user: UserId, due: Instant) {
+    /// Has the truth of all users whom `server` has, too, written again: it does not know, or not any more.
+    pub(super) fn reintroduce(&self, server: &ServerId) {
         let mut state = self.lock();
-        if state.claims.contains_key(&user) {
-            state.repairs.entry(user).or_insert(due);
-        }
+        let shared = state.claims.iter_mut().filter(|(_, claim)| claim.others.contains(server));
+        let users: Vec<_> = shared
+            .map(|(user, claim)| {
+                claim.unknown = true;
+                user.clone()
+            })
+            .collect();
+        drop(state);
+        self.mark(users);
     }
 
     /// Starts to assert all `users`.
@@ -277,7 +285,7 @@ impl State {
     fn written(&mut self, truth: Truth, others: Vec<ServerId>) -> Option<Stranger> {
         let claim = self.claims.get_mut(&truth.user)?;
         claim.confirmed = truth.here;
-        let new = claim.learn(&others);
+        let new = claim.learn(&others) | std::mem::take(&mut claim.unknown);
         // Where there was reason for another write since this one began, that one's answer is what is waited for.
         let waiting = if claim.marked { Vec::new() } else { std::mem::take(&mut claim.waiting) };
         if !claim.marked {

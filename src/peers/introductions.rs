@@ -32,6 +32,9 @@ impl Introductions {
     /// never will.
     pub(super) fn add(&mut self, user: UserId) -> oneshot::Receiver<()> {
         let (answered, answer) = oneshot::channel();
+        if self.waiting.len() + self.out.len() >= CAPACITY {
+            self.waiting.retain(|(_, introduction)| !introduction.answered.is_closed());
+        }
         if self.waiting.len() + self.out.len() < CAPACITY {
             self.last_id += 1;
             self.waiting.push_back((self.last_id, Introduction { user, answered }));

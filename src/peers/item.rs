@@ -33,12 +33,13 @@ pub struct Item {
     pub event: Option<wire::Event>,
     /// Set where it says how far the sender has come in the room.
     pub receipt: Option<wire::Receipt>,
-    /// Sent again after `not here`.
+    /// Sent again after `not here` or `elsewhere`.
     pub again: bool,
     /// Sent though the registry does not name the server: it, or the registry, may have lost its users.
     pub asked: bool,
-    /// The place of some recipients was not looked up for this: those who are on other servers, too, are to be named.
-    pub remembered: bool,
+    /// The places of so many recipients, the first, were not looked up for this: who of them is on other servers, too, is to
+    /// be named.
+    pub remembered: u32,
 }
 
 /// Recipients of an item whose place was another than was thought, or not the only one.
@@ -135,7 +136,7 @@ mod tests {
             receipt: Some(wire::Receipt { delivered: u64::MAX, read: u64::MAX }),
             again: true,
             asked: true,
-            remembered: true,
+            remembered: u32::MAX,
         }
     }
 

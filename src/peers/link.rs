@@ -321,7 +321,7 @@ mod tests {
             receipt: None,
             again: false,
             asked: false,
-            remembered: false,
+            remembered: 0,
         };
         assert_eq!(link.put(|queue| queue.push(item, Instant::now())), Sent::Queued);
     }

@@ -87,7 +87,7 @@ mod tests {
             receipt: None,
             again: false,
             asked: false,
-            remembered: false,
+            remembered: 0,
         };
         Returned { item: Arc::new(item), users: vec![bob], here: false }
     }

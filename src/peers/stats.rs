@@ -25,7 +25,7 @@ pub struct PeerStats {
     pub dropped_unknown: AtomicU64,
     /// Recipients that were not there.
     pub not_here: AtomicU64,
-    /// Items with recipients that were not there, which the reader of the reports had no room for.
+    /// Items with recipients that were not, or not only, there, which the reader of the reports had no room for.
     pub not_here_lost: AtomicU64,
     /// Bytes queued and unanswered now.
     pub queue_bytes: AtomicU64,

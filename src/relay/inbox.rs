@@ -87,13 +87,13 @@ impl Inbox {
         answer
     }
 
-    /// Who of the recipients is to have it here. The others are noted in the answer, and what the registry says of them is
-    /// written again, since it is not so.
+    /// Who of the recipients is to have it here. The answer says who is not, or not only; what the registry says of who has
+    /// no session here, or perhaps one elsewhere, is written again, since it may not be so any more.
     fn judge(&self, item: &wire::Item, answer: &mut wire::Answer) -> Vec<UserId> {
         let mut here = Vec::with_capacity(item.recipients.len());
         for (index, name) in item.recipients.iter().enumerate() {
             let user = self.sessions.named(name);
-            let verdict = self.verdict(item, user.as_ref());
+            let verdict = self.verdict(item, index, user.as_ref());
             match verdict {
                 Verdict::Here => {}
                 Verdict::Elsewhere => answer.elsewhere.push(index as u32),
@@ -119,7 +119,8 @@ impl Inbox {
         here
     }
 
-    fn verdict(&self, item: &wire::Item, user: Option<&UserId>) -> Verdict {
+    fn verdict(&self, item: &wire::Item, index: usize, user: Option<&UserId>) -> Verdict {
+        let is_remembered = index < item.remembered as usize;
         if item.asked {
             // On the off chance: there is nobody to look up again for.
             return Verdict::Here;
@@ -128,9 +129,9 @@ impl Inbox {
             // A session whose claim is not answered yet may be in no look-up; it reads the store, and the sender is to
             // look again.
             None | Some(Presence::Unconfirmed) => Verdict::NotHere,
-            Some(Presence::Shared) if item.remembered => Verdict::Elsewhere,
+            Some(Presence::Shared) if is_remembered => Verdict::Elsewhere,
             // Where one server cannot tell this one whom it has, they may be there.
-            Some(Presence::Here) if item.remembered && !self.cluster.all_introduce() => Verdict::Elsewhere,
+            Some(Presence::Here) if is_remembered && !self.cluster.all_introduce() => Verdict::Elsewhere,
             Some(Presence::Shared | Presence::Here) => Verdict::Here,
         }
     }

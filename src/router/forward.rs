@@ -120,7 +120,7 @@ impl Publication {
             receipt: self.receipt,
             again: false,
             asked,
-            remembered: false,
+            remembered: 0,
         }
     }
 }
@@ -238,7 +238,7 @@ impl Router {
             for (server, share) in shares {
                 debug!(sender = %item.sender, target = %server, "Forwarding once more via gRPC");
                 let Share { recipients, asked } = share;
-                let again = Item { recipients, again: true, asked, remembered: false, ..Item::clone(item) };
+                let again = Item { recipients, again: true, asked, remembered: 0, ..Item::clone(item) };
                 self.hand_over(&server, again);
             }
         }
@@ -247,7 +247,7 @@ impl Router {
     fn forward(&self, publication: &Publication, places: &Places, asked: &[ServerId]) {
         let shares = plan(&self.0.parts.own, publication.audience(), |user| places.of(user).iter(), asked);
         let several = shares.len() > 1;
-        for (server, share) in shares {
+        for (server, mut share) in shares {
             for recipient in &share.recipients {
                 debug!(%recipient, target = %server, seq = publication.seq, "Forwarding message via gRPC");
             }
@@ -255,7 +255,7 @@ impl Router {
                 self.0.parts.metrics.degraded_relays.inc();
             }
             let copies = if several { places.copies(&share.recipients) } else { Vec::new() };
-            let remembered = !share.asked && places.any_known(&share.recipients);
+            let remembered = if share.asked { 0 } else { places.put_known_first(&mut share.recipients) };
             let item = Item { copies, remembered, ..publication.item(share.recipients, share.asked) };
             self.hand_over(&server, item);
         }
@@ -275,6 +275,7 @@ impl Router {
             }
             Heard::Connected { server, boot } => {
                 debug!(%server, %boot, "connected to a server");
+                self.0.parts.claims.reintroduce(&server);
                 None
             }
             Heard::Lost { server } => {

@@ -22,6 +22,8 @@ type Found = HashMap<UserId, Place, RandomState>;
 #[derive(Default)]
 pub(super) struct Places {
     found: Found,
+    /// Nobody was looked up.
+    all_known: bool,
     /// Whether the registry had an answer, if it was asked.
     pub(super) answered: bool,
 }
@@ -41,9 +43,14 @@ impl Places {
         }
     }
 
-    /// Whether one of these was not looked up.
-    pub(super) fn any_known(&self, users: &[UserId]) -> bool {
-        users.iter().any(|user| matches!(self.found.get(user), Some(Place::Known(_))))
+    /// Puts those first who were not looked up, and says how many they are.
+    pub(super) fn put_known_first(&self, users: &mut [UserId]) -> u32 {
+        if self.all_known {
+            return users.len() as u32;
+        }
+        let is_known = |user: &UserId| matches!(self.found.get(user), Some(Place::Known(_)));
+        users.sort_by_cached_key(|user| !is_known(user));
+        users.partition_point(is_known) as u32
     }
 
     /// Each of the servers of those who are on several, sorted.
@@ -61,23 +68,28 @@ impl Router {
     /// Where the audience is, if nobody has to be looked up.
     pub(super) fn known_places(&self, publication: &Publication) -> Option<Places> {
         let (found, rest) = self.recall(publication.audience());
-        rest.is_empty().then_some(Places { found, answered: true })
+        if !rest.is_empty() {
+            return None;
+        }
+        self.0.parts.metrics.recalled_users.inc_by(found.len() as u64);
+        Some(Places { found, all_known: true, answered: true })
     }
 
     /// Where the audience is: as it is known before, and for the rest by one look-up that begins now.
     pub(super) async fn places(&self, publications: &[Publication]) -> Places {
         let (mut found, rest) = self.recall(publications.iter().flat_map(Publication::audience));
+        self.0.parts.metrics.recalled_users.inc_by(found.len() as u64);
         if rest.is_empty() {
-            return Places { found, answered: true };
+            return Places { found, all_known: true, answered: true };
         }
         let looked_up = self.look_up(rest).await;
         found.extend(looked_up.found);
-        Places { found, answered: looked_up.answered }
+        Places { found, answered: looked_up.answered, ..Places::default() }
     }
 
     /// Where users are, as it is remembered and as it is known here; and who is to be looked up.
     fn recall<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> (Found, HashSet<&'a UserId>) {
-        let Parts { own, claims, cluster, metrics, .. } = &self.0.parts;
+        let Parts { own, claims, cluster, peers, .. } = &self.0.parts;
         if !cluster.all_introduce() || !cluster.asked(true).is_empty() {
             return (Found::default(), users.collect());
         }
@@ -87,7 +99,7 @@ impl Router {
             if found.contains_key(user) {
                 continue;
             }
-            match self.0.remembered.recall(user, now).filter(|server| reachable.is(server, &self.0.parts.peers)) {
+            match self.0.remembered.recall(user, now).filter(|server| reachable.is(server, peers)) {
                 Some(server) => _ = found.insert(user.clone(), Place::Known(server)),
                 None => _ = rest.insert(user),
             }
@@ -98,7 +110,6 @@ impl Router {
                 found.insert(user.clone(), Place::Known(own.clone()));
             }
         }
-        metrics.recalled_users.inc_by(found.len() as u64);
         (found, rest)
     }
 
@@ -113,7 +124,7 @@ impl Router {
             Ok(places) => {
                 self.remember(&users, &places, began);
                 let found = users.into_iter().zip(places.into_iter().map(Place::LookedUp)).collect();
-                Places { found, answered: true }
+                Places { found, answered: true, ..Places::default() }
             }
             Err(error) => {
                 metrics.failed_lookups.inc();
@@ -157,6 +168,6 @@ impl Reachable {
 impl Places {
     pub(super) fn looked_up(found: HashMap<UserId, Vec<ServerId>>) -> Self {
         let found = found.into_iter().map(|(user, servers)| (user, Place::LookedUp(servers))).collect();
-        Self { found, answered: true }
+        Self { found, answered: true, ..Self::default() }
     }
 }

@@ -109,7 +109,7 @@ fn item(seq: u64) -> Item {
         receipt: None,
         again: false,
         asked: false,
-        remembered: false,
+        remembered: 0,
     }
 }
 

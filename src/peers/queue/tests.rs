@@ -24,7 +24,7 @@ fn item(seq: u64, text: &str) -> Item {
         receipt: None,
         again: false,
         asked: false,
-        remembered: false,
+        remembered: 0,
     }
 }
 

@@ -8,11 +8,11 @@ use tokio::time::sleep;
 use crate::support::client::Client;
 use crate::support::cluster::Cluster;
 
-/// Longer than servers that may have lost users ask all others: the lease of the tests.
+/// Longer than servers that may have lost users ask all others, which would hide what they know: two leases of the tests.
 const PAST_SUSPICION: Duration = Duration::from_secs(5);
 
-/// Longer than it takes until a server that could not be introduced is so.
-const PAST_REPAIR: Duration = Duration::from_secs(8);
+/// Longer than it takes a server whose streams are up to introduce itself.
+const INTRODUCED: Duration = Duration::from_secs(1);
 
 /// Bob's two devices, each on its server, and somebody else on each.
 struct Scene {
@@ -72,7 +72,7 @@ async fn a_server_that_was_too_new_to_be_told_who_else_has_its_user_is_told_late
     let new = bob(&cluster, 2).await;
     let old = bob(&cluster, 1).await;
     cluster.until_connected().await;
-    sleep(PAST_REPAIR).await;
+    sleep(INTRODUCED).await;
 
     let carol = Client::connect(cluster.server(2), "carol").await;
     let mut scene = Scene { devices: [old, new], senders: [alice, carol] };
