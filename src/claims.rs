@@ -94,8 +94,8 @@ impl Claims {
     }
 
     /// Waits until the registry has answered that `user` is here, at most for `patience`, and until the other servers that
-    /// have them know it, as far as these are up and for half a second at most. Answers these servers; none where the registry gave no answer: the connection is taken all the same,
-    /// and this server says that it is degraded.
+    /// have them know it, as far as these are up and for half a second at most. Answers these servers; none where the
+    /// registry gave no answer: the connection is taken all the same, and this server says that it is degraded.
     pub async fn settled(&self, user: &UserId, patience: Duration) -> Option<Vec<ServerId>> {
         let (tell, told) = oneshot::channel();
         self.0.book.wait(user, tell);
@@ -107,8 +107,7 @@ impl Claims {
         self.0.book.presence(user)
     }
 
-    /// Whom of `users` the registry is known to have here and nowhere else. Another server that takes them tells this one
-    /// before it welcomes them.
+    /// Whom of `users` the registry is known to have here and nowhere else. Another server that takes them tells this one.
     pub fn alone<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> Vec<&'a UserId> {
         let mut alone = self.0.book.alone(users);
         alone.retain(|user| self.0.sessions.holds(user));
