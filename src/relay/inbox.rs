@@ -103,7 +103,7 @@ impl Inbox {
                 // What is volatile would be shown twice if it came again.
                 Some(_) if verdict == Verdict::NotHere && item.seq == 0 => {}
                 Some(user) => {
-                    if verdict == Verdict::Elsewhere {
+                    if verdict == Verdict::Elsewhere && self.cluster.all_introduce() {
                         // They may have left there since the registry said so.
                         self.claims.write_again(&user);
                     }

@@ -1,18 +1,12 @@
 //! Servers that have the same user know of each other, whatever became of what told them so.
 
-use std::time::Duration;
-
 use serde_json::json;
-use tokio::time::sleep;
 
 use crate::support::client::Client;
 use crate::support::cluster::Cluster;
+use crate::support::wait::eventually;
 
-/// Longer than servers that may have lost users ask all others, which would hide what they know: two leases of the tests.
-const PAST_SUSPICION: Duration = Duration::from_secs(5);
-
-/// Longer than it takes a server whose streams are up to introduce itself.
-const INTRODUCED: Duration = Duration::from_secs(1);
+const RECALLED: &str = "minichat_recalled_users_total";
 
 /// Bob's two devices, each on its server, and somebody else on each.
 struct Scene {
@@ -28,6 +22,37 @@ impl Scene {
         Self { devices: [bob(cluster, 1).await, bob(cluster, 2).await], senders }
     }
 
+    /// Waits until both servers send by what they remember: the senders are each other's.
+    async fn until_remembering(&mut self, cluster: &Cluster) {
+        for (number, other) in [(0, "carol"), (1, "alice")] {
+            let (server, sender) = (cluster.server(number + 1), &mut self.senders[number]);
+            let before = server.metric(RECALLED).await;
+            let recalls = async || {
+                sender.ask_for("ok", json!({"type": "signal", "to": other, "body": "a nudge"})).await;
+                (server.metric(RECALLED).await > before).then_some(())
+            };
+            eventually("the server to remember", recalls).await;
+        }
+    }
+
+    /// Waits until each sender has been heard by both devices.
+    async fn until_all_hear(&mut self) {
+        let Self { devices, senders } = self;
+        let nudge = |number: usize| format!("a nudge from {number}");
+        let all_hear = async || {
+            for (number, sender) in senders.iter_mut().enumerate() {
+                sender.ask_for("ok", json!({"type": "signal", "to": "bob", "body": nudge(number)})).await;
+            }
+            let mut all = true;
+            for device in &mut *devices {
+                device.sync().await;
+                all &= [0, 1].map(nudge).iter().all(|nudge| device.unexpected().any(|frame| frame["body"] == **nudge));
+            }
+            all.then_some(())
+        };
+        eventually("all to hear", all_hear).await;
+    }
+
     /// Each sender says something volatile, which comes to both devices once.
     async fn assert_all_hear(&mut self, what: &str) {
         for turn in 0..3 {
@@ -41,7 +66,8 @@ impl Scene {
         }
         for device in &mut self.devices {
             device.sync().await;
-            assert_eq!(device.unexpected().find(|frame| frame["type"] == "signal"), None, "it came twice");
+            let twice = |frame: &&serde_json::Value| frame["body"].as_str().is_some_and(|body| body.starts_with(what));
+            assert_eq!(device.unexpected().find(twice), None, "it came twice");
         }
     }
 }
@@ -57,7 +83,8 @@ async fn after_redis_was_wiped_each_server_learns_again_who_else_has_its_users()
     scene.assert_all_hear("before").await;
 
     cluster.redis.cli(&["FLUSHALL"]);
-    sleep(PAST_SUSPICION).await;
+    // Servers that may have lost users ask all others at first, which would hide what they know.
+    scene.until_remembering(&cluster).await;
     scene.assert_all_hear("after").await;
 }
 
@@ -72,10 +99,10 @@ async fn a_server_that_was_too_new_to_be_told_who_else_has_its_user_is_told_late
     let new = bob(&cluster, 2).await;
     let old = bob(&cluster, 1).await;
     cluster.until_connected().await;
-    sleep(INTRODUCED).await;
 
     let carol = Client::connect(cluster.server(2), "carol").await;
     let mut scene = Scene { devices: [old, new], senders: [alice, carol] };
+    scene.until_all_hear().await;
     scene.assert_all_hear("later").await;
 }
 
