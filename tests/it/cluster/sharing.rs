@@ -89,15 +89,18 @@ async fn after_redis_was_wiped_each_server_learns_again_who_else_has_its_users()
 }
 
 #[tokio::test]
-async fn a_server_that_was_too_new_to_be_told_who_else_has_its_user_is_told_later() {
-    let mut cluster = Cluster::of(2).await;
+async fn a_new_run_that_could_not_be_told_who_else_has_its_user_is_told_later() {
+    let mut cluster = Cluster::proxied(2).await;
     let alice = Client::connect(cluster.server(1), "alice").await;
     cluster.server(2).kill();
+    // The way from `local1` to `local2`.
+    cluster.links(2).relay.reset();
     let again = cluster.start_as(2, &[]).await.expect("it starts");
     cluster.replace(2, again);
     // The one on the new run first: its claim names nobody.
     let new = bob(&cluster, 2).await;
     let old = bob(&cluster, 1).await;
+    cluster.links(2).relay.heal();
     cluster.until_connected().await;
 
     let carol = Client::connect(cluster.server(2), "carol").await;
