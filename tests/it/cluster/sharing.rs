@@ -106,6 +106,7 @@ async fn a_new_run_that_could_not_be_told_who_else_has_its_user_is_told_later() 
     let carol = Client::connect(cluster.server(2), "carol").await;
     let mut scene = Scene { devices: [old, new], senders: [alice, carol] };
     scene.until_all_hear().await;
+    scene.until_remembering(&cluster).await;
     scene.assert_all_hear("later").await;
 }
 
