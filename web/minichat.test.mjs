@@ -212,7 +212,8 @@ describe("one server", async () => {
     const [alice, bob] = [await arrive(fresh("alice")), await arrive(fresh("bob"))];
     const room = alice.chat.direct(bob.chat.user);
     const message = room.send("hello");
-    await bob.untilRoom((await eventually("the room", () => room.id)) ?? "");
+    await eventually("the message to be stored", () => room.id && isStored(message));
+    await bob.untilRoom(room.id);
     await bob.untilSeen(room.id, 1);
     await alice.chat.close();
     bob.room(room.id).markRead();
