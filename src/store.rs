@@ -77,6 +77,15 @@ impl Store {
         }
     }
 
+    /// The most messages that are committed together. SQLite writes each page that a commit has changed, so what is for
+    /// the same rooms costs less together; in PostgreSQL a commit keeps others from its rooms meanwhile.
+    pub(super) fn most_in_commit(&self) -> usize {
+        match self.inner.pools {
+            Pools::Sqlite { .. } => 2_048,
+            Pools::Postgres { .. } => 256,
+        }
+    }
+
     /// Whether the database answers; it is really asked.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 use tokio::time::sleep;
 use tracing::{error, warn};
 
@@ -24,6 +25,8 @@ impl Router {
     pub(super) async fn follow_commits(&self, mut committed: mpsc::Receiver<Vec<Done<Arc<Session>>>>) {
         while let Some(batch) = committed.recv().await {
             for done in batch {
+                // A batch may be large, and others wait for this thread.
+                consume_budget().await;
                 self.committed(done).await;
             }
         }

@@ -3,9 +3,6 @@
 use super::{Done, Job, Place, Queued};
 use crate::store::{Append, Appended, Error};
 
-/// The most messages in one commit.
-const MAX_MESSAGES: usize = 256;
-
 /// The most bytes of bodies in one commit.
 const MAX_BYTES: usize = 1 << 20;
 
@@ -23,10 +20,10 @@ impl<T> Batch<T> {
         Self { appends: Vec::new(), tags: Vec::new(), bytes: 0 }
     }
 
-    /// Whether one more of `bytes` fits. The first always does.
-    pub(super) fn fits(&self, next: &Queued<T>) -> bool {
+    /// Whether one more fits, where there may be `most`. The first always does.
+    pub(super) fn fits(&self, next: &Queued<T>, most: usize) -> bool {
         let bytes = self.bytes + next.job.append.body.len();
-        self.appends.is_empty() || self.appends.len() < MAX_MESSAGES && bytes <= MAX_BYTES
+        self.appends.is_empty() || self.appends.len() < most && bytes <= MAX_BYTES
     }
 
     pub(super) fn push(&mut self, Queued { job, place }: Queued<T>) {

@@ -43,10 +43,10 @@ impl<T: Clone + Send + 'static> Lane<T> {
 
     /// Waits for a message, and takes what else is there; none when all is done.
     async fn gather(&mut self) -> Option<Batch<T>> {
-        let mut batch = Batch::new();
+        let (mut batch, most) = (Batch::new(), self.committer.store.most_in_commit());
         batch.push(self.first().await?);
         while let Ok(queued) = self.queue.try_recv() {
-            if !batch.fits(&queued) {
+            if !batch.fits(&queued, most) {
                 self.next = Some(queued);
                 break;
             }

@@ -72,15 +72,34 @@ async fn what_waits_is_committed_together_and_in_order() {
     let (_database, store) = sqlite().await;
     let mut rig = Rig::start(&store, 1);
     // This runtime has one thread, so the lane begins when all are queued.
-    for n in 0..500 {
+    for n in 0..2_500 {
         rig.submit(message("r", "a", &n.to_string(), "1"), n);
     }
-    assert_eq!(rig.writer.queued_bytes(), 500);
-    let (sizes, done) = rig.take(500).await;
-    assert_eq!(sizes, [256, 244]);
+    assert_eq!(rig.writer.queued_bytes(), 2_500);
+    let (sizes, done) = rig.take(2_500).await;
+    assert_eq!(sizes, [2_048, 452]);
     for (n, done) in done.iter().enumerate() {
         assert_eq!((done.origin, seq(done)), (n as u32, n as u64 + 2));
     }
+}
+
+#[tokio::test]
+async fn a_repeat_far_behind_in_the_same_commit_is_a_repeat() {
+    let (_database, store) = sqlite().await;
+    let mut rig = Rig::start(&store, 1);
+    for n in 0..1_000 {
+        rig.submit(message("r", "a", &(n % 600).to_string(), "1"), n);
+    }
+    rig.submit(message("r", "a", "0", "2"), 1_000);
+    let (sizes, done) = rig.take(1_001).await;
+    assert_eq!(sizes, [1_001]);
+    for (n, done) in done[..1_000].iter().enumerate() {
+        let expected = (n as u64 % 600 + 2, n < 600);
+        let Ok(Appended::Stored { seq, fresh, .. }) = done.outcome else { panic!("{done:?}") };
+        assert_eq!((seq, fresh), expected);
+    }
+    assert!(matches!(done[1_000].outcome, Ok(Appended::CidReused)), "{:?}", done[1_000]);
+    assert_eq!(store.range(&room("r"), 0, 1, usize::MAX).await.unwrap().head, 601);
 }
 
 #[tokio::test]
