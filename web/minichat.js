@@ -592,6 +592,8 @@ class Log {
   async older(limit) {
     const first = this.messages[0]?.seq ?? (this.cursor > 0 ? this.cursor + 1 : undefined);
     const page = await this.#ask({ before: first, limit });
+    // What it is to be put before was trimmed meanwhile: there would be a hole.
+    if (first < this.messages[0]?.seq) return this.older(limit);
     this.#allowed += page.messages.length;
     return page;
   }

@@ -640,6 +640,29 @@ describe("receipts and presence", () => {
     assert.deepEqual([room.messages[0].trace, room.positions.get("bob")], [WAY, { delivered: 1, read: 1 }]);
   });
 
+  test("an older page is asked for again where what it belongs before was trimmed meanwhile", async () => {
+    await start({ keep: 3 });
+    await Socket.last.welcome([{ ...TEAM, head: 7, delivered: 7 }]);
+    const says = (seqs) => seqs.forEach((seq) => Socket.last.says(entry(seq)));
+    const answers = (seqs) => Socket.last.answers("history", { messages: seqs.map((seq) => entry(seq)), more: true });
+    says([8, 9, 10]);
+    chat.rooms.get("team").history(3);
+    await settled();
+    says([11, 12, 13]);
+    answers([5, 6, 7]);
+    await settled();
+    assert.deepEqual(
+      Socket.last.asked("history").map(({ before }) => before),
+      [8, 11],
+    );
+    answers([8, 9, 10]);
+    await settled();
+    assert.deepEqual(
+      chat.rooms.get("team").messages.map(({ seq }) => seq),
+      [8, 9, 10, 11, 12, 13],
+    );
+  });
+
   test("a trace waits for its message while a gap is filled, and no longer than the connection", async () => {
     await start();
     const traces = [];
