@@ -86,6 +86,11 @@ impl Store {
         }
     }
 
+    /// Whether what is locked is a room; in SQLite it is the whole database.
+    pub(super) fn locks_rooms(&self) -> bool {
+        matches!(self.inner.pools, Pools::Postgres { .. })
+    }
+
     /// Whether the database answers; it is really asked.
     ///
     /// # Errors

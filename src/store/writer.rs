@@ -27,7 +27,7 @@ pub const MAX_QUEUED: usize = 8_192;
 pub const MAX_QUEUED_BYTES: usize = 32 << 20;
 
 /// How many committed batches of a lane wait for who takes them; after that the lane waits too.
-const UNTAKEN: usize = 16;
+const UNTAKEN: usize = 4;
 
 /// A message to be stored.
 #[derive(Debug)]

@@ -1,10 +1,16 @@
 //! Messages that are committed together.
 
+use foldhash::{HashSet, HashSetExt};
+
 use super::{Done, Job, Place, Queued};
+use crate::ids::RoomId;
 use crate::store::{Append, Appended, Error};
 
 /// The most bytes of bodies in one commit.
 const MAX_BYTES: usize = 1 << 20;
+
+/// The most rooms in one commit: each costs some pages that may have to be read, and that are kept until they are written.
+const MAX_ROOMS: usize = 512;
 
 /// Messages in the order in which they came.
 #[derive(Debug)]
@@ -12,22 +18,28 @@ pub(super) struct Batch<T> {
     appends: Vec<Append>,
     /// Of each message, where it came from and its place in the queue.
     tags: Vec<(T, Place)>,
+    rooms: HashSet<RoomId>,
     bytes: usize,
 }
 
 impl<T> Batch<T> {
     pub(super) fn new() -> Self {
-        Self { appends: Vec::new(), tags: Vec::new(), bytes: 0 }
+        Self { appends: Vec::new(), tags: Vec::new(), rooms: HashSet::new(), bytes: 0 }
     }
 
     /// Whether one more fits, where there may be `most`. The first always does.
     pub(super) fn fits(&self, next: &Queued<T>, most: usize) -> bool {
-        let bytes = self.bytes + next.job.append.body.len();
-        self.appends.is_empty() || self.appends.len() < most && bytes <= MAX_BYTES
+        let append = &next.job.append;
+        let in_bounds = self.appends.len() < most && self.bytes + append.body.len() <= MAX_BYTES;
+        let has_room = self.rooms.len() < MAX_ROOMS || self.rooms.contains(&append.room);
+        self.appends.is_empty() || in_bounds && has_room
     }
 
     pub(super) fn push(&mut self, Queued { job, place }: Queued<T>) {
         self.bytes += job.append.body.len();
+        if !self.rooms.contains(&job.append.room) {
+            self.rooms.insert(job.append.room.clone());
+        }
         self.appends.push(job.append);
         self.tags.push((job.origin, place));
     }
@@ -38,7 +50,7 @@ impl<T> Batch<T> {
 
     /// Whether it is of more than one room.
     pub(super) fn is_of_several_rooms(&self) -> bool {
-        self.appends.windows(2).any(|pair| pair[0].room != pair[1].room)
+        self.rooms.len() > 1
     }
 
     /// One batch for each room.

@@ -80,7 +80,7 @@ impl<T: Clone + Send + 'static> Committer<T> {
             match self.store.try_append(batch.appends()).await {
                 Ok(outcomes) => self.say(batch.done(outcomes)).await,
                 // The rooms that are not locked are done while the one that is waits once more.
-                Err(Failure::Locked(_)) if batch.is_of_several_rooms() => {
+                Err(Failure::Locked(_)) if self.store.locks_rooms() && batch.is_of_several_rooms() => {
                     stream::iter(batch.by_room()).for_each_concurrent(APART, |room| self.commit(room)).await;
                 }
                 // One after the other, since a room's messages may be in both halves.

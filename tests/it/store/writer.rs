@@ -103,6 +103,34 @@ async fn a_repeat_far_behind_in_the_same_commit_is_a_repeat() {
 }
 
 #[tokio::test]
+async fn what_fails_far_behind_in_a_commit_undoes_all_of_it() {
+    let (database, store) = sqlite().await;
+    let mut other = SqliteConnection::connect(&database.url).await.unwrap();
+    let refuse =
+        "CREATE TRIGGER no BEFORE INSERT ON messages WHEN NEW.cid = '900' BEGIN SELECT RAISE(ABORT, 'no'); END";
+    sqlx::query(refuse).execute(&mut other).await.unwrap();
+    let batch: Vec<_> = (0..1_000).map(|n| message("r", "a", &n.to_string(), "1")).collect();
+    store.append(&batch).await.unwrap_err();
+    assert_eq!(store.range(&room("r"), 0, 1, usize::MAX).await.unwrap().head, 1);
+
+    sqlx::query("DROP TRIGGER no").execute(&mut other).await.unwrap();
+    let outcomes = store.append(&batch).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Appended::Stored { fresh: true, .. })));
+}
+
+#[tokio::test]
+async fn a_batch_is_bounded_in_rooms() {
+    let (_database, store) = sqlite().await;
+    let mut rig = Rig::start(&store, 1);
+    // Nobody is in these rooms, which costs nothing but being asked.
+    for n in 0..1_500u32 {
+        rig.submit(message(&format!("r{}", n % 600), "a", &n.to_string(), "1"), n);
+    }
+    let (sizes, _) = rig.take(1_500).await;
+    assert_eq!(sizes, [512, 512, 476]);
+}
+
+#[tokio::test]
 async fn a_batch_is_bounded_in_bytes() {
     let (_database, store) = sqlite().await;
     let mut rig = Rig::start(&store, 1);
