@@ -183,7 +183,9 @@ class Tab:
         self.until(f"{title} open", f"document.getElementById('title').innerText === {json.dumps(title)}")
 
     def reload(self):
+        self.value("window.isOld = true")
         self.ask("Page.reload")
+        self.until("the page anew", "window.isOld === undefined")
 
     def close(self):
         self.browser.ask("Target.closeTarget", targetId=self.target)

@@ -46,6 +46,11 @@ fn patient() -> Options {
     Options { connect_timeout: long, response_timeout: long, ..Options::default() }
 }
 
+/// Deadlines that a busy machine keeps, and that end while a test waits for them.
+fn brisk() -> Options {
+    Options { connect_timeout: Duration::from_secs(5), response_timeout: Duration::from_secs(3), ..Options::default() }
+}
+
 async fn connect(url: &str, own: &str, lease: Duration, options: &Options) -> RedisRegistry {
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     RedisRegistry::connect(url, id(own), lease, options.clone(), &tasks, stop).await.expect("a Redis that answers")

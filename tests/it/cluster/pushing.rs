@@ -83,7 +83,7 @@ async fn who_is_nowhere_is_pushed_each_message_once_and_nobody_else_is() {
 
 #[tokio::test]
 async fn who_is_connected_and_does_not_acknowledge_is_pushed_after_a_while_and_who_does_is_not() {
-    let scene = Scene::new("2s").await;
+    let scene = Scene::new("6s").await;
     let mut alice = Client::connect(scene.cluster.server(1), "alice").await;
     let mut bob = Client::connect(scene.cluster.server(2), "bob").await;
     let mut carol = Client::connect(scene.cluster.server(1), "carol").await;

@@ -84,6 +84,7 @@ async fn frank(cluster: &Cluster, server: usize) -> Client {
 async fn after_redis_was_wiped_each_server_learns_again_who_else_has_its_users() {
     let cluster = Cluster::of(2).await;
     let mut scene = Scene::of(&cluster).await;
+    scene.until_all_hear().await;
     scene.assert_all_hear("before").await;
 
     cluster.redis.cli(&["FLUSHALL"]);

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{LONG, connect, find, gone, here, id, patient, row, user, write};
+use super::{LONG, brisk, connect, find, gone, here, id, patient, row, user, write};
 use crate::support::proxy::Proxy;
 use crate::support::redis::{PASSWORD, Redis};
 use crate::support::sentinel::Sentinel;
@@ -51,7 +51,7 @@ async fn scripts_that_redis_has_lost_are_loaded_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_comes_back_empty_is_noticed_and_used_again() {
     let mut redis = Redis::start();
-    let one = server(&redis.url(), "local1", &Options::default()).await;
+    let one = server(&redis.url(), "local1", &brisk()).await;
     write(&one, here("alice")).await;
     assert_eq!(one.renew(&row("local1", 1)).await.unwrap(), Renewed::Restored);
     let before = one.generation().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_redis_that_comes_back_empty_is_noticed_and_used_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_first_call_waits_for_a_redis_that_is_silent() {
     let redis = Redis::start();
-    let one = server(&redis.url(), "local1", &Options::default()).await;
+    let one = server(&redis.url(), "local1", &brisk()).await;
     write(&one, here("alice")).await;
     until_it_answers(&one).await;
     let before = redis.calls("mget");
@@ -94,7 +94,7 @@ async fn only_the_first_call_waits_for_a_redis_that_is_silent() {
 async fn a_connection_that_leads_nowhere_is_replaced() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.addr()).await;
-    let one = server(&redis.url_at(proxy.addr()), "local1", &Options::default()).await;
+    let one = server(&redis.url_at(proxy.addr()), "local1", &brisk()).await;
     write(&one, here("alice")).await;
     let before = one.generation().await.unwrap();
 
@@ -111,7 +111,7 @@ async fn a_connection_that_leads_nowhere_is_replaced() {
 async fn a_connection_that_is_reset_is_replaced() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.addr()).await;
-    let one = server(&redis.url_at(proxy.addr()), "local1", &Options::default()).await;
+    let one = server(&redis.url_at(proxy.addr()), "local1", &brisk()).await;
     let before = one.generation().await.unwrap();
 
     proxy.reset();
@@ -125,7 +125,7 @@ async fn a_connection_that_is_reset_is_replaced() {
 async fn a_connection_that_stalled_serves_again() {
     let redis = Redis::start();
     let proxy = Proxy::to(redis.addr()).await;
-    let one = server(&redis.url_at(proxy.addr()), "local1", &Options::default()).await;
+    let one = server(&redis.url_at(proxy.addr()), "local1", &brisk()).await;
 
     proxy.stall();
     until_it_is_away(&one).await;
@@ -150,7 +150,7 @@ async fn a_slow_redis_is_not_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_became_a_replica_is_away_until_it_is_a_master_again() {
     let redis = Redis::start();
-    let one = server(&redis.url(), "local1", &Options::default()).await;
+    let one = server(&redis.url(), "local1", &brisk()).await;
     let before = one.generation().await.unwrap();
 
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -286,7 +286,7 @@ async fn the_master_that_sentinels_choose_is_used() {
     replica.cli(&["REPLICAOF", "127.0.0.1", &master.addr().port().to_string()]);
     let sentinel = Sentinel::watch(&master, "the-master");
     let url = format!("redis+sentinel://127.0.0.1:1,{}/the-master", sentinel.addr());
-    let one = server(&url, "local1", &Options::default()).await;
+    let one = server(&url, "local1", &brisk()).await;
     write(&one, here("alice")).await;
     let before = one.generation().await.unwrap();
     eventually("the replica", async || (replica.cli(&["EXISTS", "ws:user:server:alice"]) == "1").then_some(())).await;

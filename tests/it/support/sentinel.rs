@@ -24,7 +24,7 @@ impl Sentinel {
         let file = home.path().join("sentinel.conf");
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {name} {} {} 1\n\
-             sentinel down-after-milliseconds {name} 1000\nsentinel failover-timeout {name} 5000\n",
+             sentinel down-after-milliseconds {name} 5000\nsentinel failover-timeout {name} 5000\n",
             home.path().display(),
             at.ip(),
             at.port()

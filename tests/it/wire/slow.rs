@@ -79,7 +79,7 @@ async fn who_pings_but_does_not_read_many_small_frames_is_closed_as_slow() {
 }
 
 /// How much is read at a time, and how long is waited before: far below what is written in one go.
-const SLOW: (usize, Duration) = (2048, Duration::from_millis(40));
+const SLOW: (usize, Duration) = (2048, Duration::from_millis(80));
 
 /// Reads slowly until a text has `part`, and gives how many bytes came meanwhile.
 async fn read_slowly(raw: &mut Raw, part: &str) -> usize {
@@ -99,7 +99,7 @@ async fn read_slowly(raw: &mut Raw, part: &str) -> usize {
 
 #[tokio::test]
 async fn a_slow_link_gets_everything_and_its_pings_are_answered_meanwhile() {
-    let server = Server::start(&["--write-timeout=1s", "--ping-interval=2s"]).await;
+    let server = Server::start(&["--write-timeout=2s", "--ping-interval=4s"]).await;
     let mut alice = Client::connect(&server, "alice").await;
     alice.create("team", &["bob"]).await;
     fill(&mut alice, "team", 60, |index| json!(format!("{index} {}", "x".repeat(5000)))).await;
