@@ -64,6 +64,7 @@ SCENARIOS = {
     "connect": ((2, 8), "cluster", OURS, "idle --connections 5000 --connect-rate 500 --rooms-each 10 --cursors"),
     "storm": ((2,), "cluster", OURS, "storm --connections 10000 --connect-rate 1000 --rooms-each 10 --cursors --pairs 100 "
               "--rate 500"),
+    "storm-plain": ((2,), "cluster", ALL, "storm --connections 10000 --connect-rate 1000 --pairs 100 --rate 500"),
     "stopped": ((3,), "cluster", OURS, "stopped --pairs 200 --rate 500"),
     "burst": ((2,), "cluster", OURS, "burst --pairs 200 --rate 500 --room-size 100 --burst 2000"),
     "slow": ((2,), "cluster", OURS, "slow --rooms 10 --room-size 20 --slow 2 --rate 1000 --payload 2048"),
