@@ -47,6 +47,7 @@ SCENARIOS = {
     "signal-local": ((1,), "sqlite", ROUTING, "direct --pairs 200 --window 16 --place same"),
     "send": ((2,), "cluster", OURS, "direct --kind send --pairs 200 --window 16"),
     "send-local": ((1,), "sqlite", OURS, "direct --kind send --pairs 200 --window 16 --place same"),
+    "send-many": ((1,), "sqlite", OURS, "direct --kind send --pairs 4000 --window 1 --place same"),
     "room-20-full": ((4,), "cluster", ALL, "rooms --rooms 20 --room-size 20 --window 16"),
     "room-100-full": ((4,), "cluster", ALL, "rooms --rooms 10 --room-size 100 --window 16"),
     "room-20": ((4,), "cluster", ALL, "rooms --rooms 20 --room-size 20 --window 4"),
