@@ -7,9 +7,11 @@ mod snowflake;
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use snowflake::{Exhausted, Lease, Snowflakes};
@@ -20,6 +22,21 @@ pub use snowflake::{Exhausted, Lease, Snowflakes};
 pub struct Malformed {
     kind: &'static str,
     problem: &'static str,
+}
+
+/// Reads a name from where it stands, without a copy of the text in between.
+struct Name<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = Malformed>> Visitor<'_> for Name<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
 }
 
 /// Declares a checked, shared, cheaply cloned name.
@@ -74,8 +91,7 @@ macro_rules! name {
 
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                deserializer.deserialize_str(Name(PhantomData))
             }
         }
     };
@@ -211,6 +227,16 @@ mod tests {
         }
         for bad in ["", "a\u{0}", "1\r\nDEL x", "\u{85}", &"x".repeat(129)] {
             assert!(bad.parse::<UserId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_reads_with_escapes_as_without_and_only_from_a_string() {
+        for text in [r#""alice""#, r#""\u0061lice""#] {
+            assert_eq!(serde_json::from_str::<UserId>(text).unwrap().as_str(), "alice");
+        }
+        for bad in [r#""""#, r#""\u0000""#, "7", "null"] {
+            assert!(serde_json::from_str::<UserId>(bad).is_err(), "{bad}");
         }
     }
 

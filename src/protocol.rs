@@ -7,10 +7,9 @@ mod close;
 mod reject;
 mod server;
 
-pub use client::{ClientFrame, DeviceToken, Hello, HistoryFrom, Parsed, Place, Provider, PushToken, Target};
+pub use client::{Body, ClientFrame, DeviceToken, Hello, HistoryFrom, Parsed, Place, Provider, PushToken, Target};
 pub use close::{Close, Return};
 pub use reject::{Code, Reject};
-pub(crate) use server::as_raw;
 pub use server::{Frame, MessageView, ReceiptView, RoomInfo, ServerFrame, TracePath};
 
 /// The largest frame a client may send, in bytes.

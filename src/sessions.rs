@@ -107,7 +107,12 @@ impl Sessions {
 
     /// The sessions of a user.
     pub fn of(&self, user: &UserId) -> Vec<Arc<Session>> {
-        self.0.users.get(user).map(|seated| seated.clone()).unwrap_or_default()
+        self.called(user.as_str())
+    }
+
+    /// The sessions of the user of this name.
+    pub fn called(&self, name: &str) -> Vec<Arc<Session>> {
+        self.0.users.get(name).map(|seated| seated.clone()).unwrap_or_default()
     }
 
     /// Those of the users' sessions that have not entered their rooms yet. Costs next to nothing while there are none.
@@ -251,9 +256,10 @@ impl Session {
         self.outbox().is_awaiting()
     }
 
-    /// Takes all that waits.
-    pub fn take(&self) -> Waiting {
-        self.outbox().take()
+    /// Takes all that waits, if anything does.
+    pub fn take(&self) -> Option<Waiting> {
+        let mut outbox = self.outbox();
+        (!outbox.is_idle()).then(|| outbox.take())
     }
 
     /// Notes a send that waits for its answer.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::Message;
+use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
-use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep_until, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval_at, sleep_until, timeout};
 use tracing::debug;
 
 use super::catch_up::{CatchUp, Fetched};
@@ -72,7 +73,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(given: Given, identity: &Identity) -> Self {
         let period = given.limits.ping_interval;
-        let mut ping = interval_at(tokio::time::Instant::now() + period, period);
+        let mut ping = interval_at(Instant::now() + period, period);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let expiry = identity.expires.map(|end| Box::pin(sleep_until(end)));
         Self { given, outgoing: VecDeque::new(), outgoing_bytes: 0, expiry, ping, heard: true }
@@ -133,17 +134,26 @@ impl Connection {
         let may_read = self.outgoing_bytes < limits.queue_bytes;
         let idle = !socket.is_writing();
         tokio::select! {
-            // The end of the proof comes before what is said under it. Then what moves on the socket, then what is to
-            // be read from the store, and only then what is new.
+            // First what moves on the socket, then what is to be read from the store, and only then what is new.
             biased;
+            happened = socket.happens(may_read) => {
+                self.check_proof()?;
+                self.follow(happened).await
+            }
             () = passed(&mut self.expiry) => Err(End::Close(Close::Unauthenticated)),
-            happened = socket.happens(may_read) => self.follow(happened).await,
             page = catch_up.next(), if idle => self.take_page(page),
             () = session.ready(), if idle => Ok(()),
             () = session.ending(), if !idle => Ok(()),
             // A client that takes what is written is there.
             _ = self.ping.tick(), if idle => self.ping().await,
         }
+    }
+
+    /// The end of the proof comes before what is said after it. To look at the clock costs less than to ask the timer, which
+    /// is asked where nothing moves.
+    fn check_proof(&self) -> Result<(), End> {
+        let is_over = self.expiry.as_ref().is_some_and(|end| end.deadline() <= Instant::now());
+        if is_over { Err(End::Close(Close::Unauthenticated)) } else { Ok(()) }
     }
 
     /// Reads nothing more from the client, and goes on until all its sends are answered, at most for a while.
@@ -204,7 +214,7 @@ impl Connection {
     /// Takes what others have queued, where nothing else is to be written. Rooms are entered before frames are written, so
     /// that nothing is written of a room that is not entered.
     fn take_waiting(&mut self) {
-        let waiting = self.given.session.take();
+        let Some(waiting) = self.given.session.take() else { return };
         for (room, known) in waiting.notes {
             self.given.catch_up.note(&room, known);
         }
@@ -226,6 +236,8 @@ impl Connection {
             Some(Ok(Message::Close(_))) | None => return Err(End::Gone),
             Some(Err(error)) => return Err(close_of(error).map_or(End::Gone, End::Close)),
         }
+        // Who has much to say, be it pongs, takes turns with the others: what was read ahead is there without waiting.
+        consume_budget().await;
         Ok(())
     }
 

@@ -89,15 +89,15 @@ async fn answer(stream: TcpStream, routes: Router, lifecycle: Lifecycle) {
         return;
     }
     let link = Link::new(stream);
-    let (routes, known) = (TowerToHyperService::new(routes), link.clone());
+    let (routes, stream) = (TowerToHyperService::new(routes), link.stream());
     let service = service_fn(move |mut request: hyper::Request<_>| {
-        request.extensions_mut().insert(known.clone());
+        request.extensions_mut().insert(link.clone());
         routes.call(request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_LIMIT)
-        .serve_connection(TokioIo::new(link), service)
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {

@@ -64,7 +64,9 @@ impl Socket {
     /// Takes a message to be written. Does not wait as long as nothing that was fed before is stuck: feed only what
     /// [`is_writing`](Self::is_writing) allows.
     pub(super) async fn feed(&mut self, message: Message) -> Result<(), axum::Error> {
-        self.note_progress();
+        if self.writing.is_none() {
+            self.note_progress();
+        }
         self.socket.feed(message).await
     }
 

@@ -9,6 +9,8 @@ mod fields;
 use std::collections::HashMap;
 use std::fmt;
 
+use serde_json::value::RawValue;
+
 use super::{Code, Reject};
 use crate::ids::{Cid, DeviceId, RoomId, UserId};
 use fields::Fields;
@@ -33,15 +35,15 @@ pub enum ClientFrame {
         cid: Cid,
         /// Where it goes.
         to: Target,
-        /// JSON text.
-        body: Box<str>,
+        /// What.
+        body: Body,
     },
     /// Deliver this to who is there now.
     Signal {
         /// Where it goes.
         to: Target,
-        /// JSON text.
-        body: Box<str>,
+        /// What.
+        body: Body,
     },
     /// I am writing.
     Typing(RoomId),
@@ -190,6 +192,28 @@ impl PushToken {
 impl fmt::Debug for PushToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PushToken(********)")
+    }
+}
+
+/// What a message says: JSON that was checked when it was read, kept to the letter.
+#[derive(Debug)]
+pub struct Body(Box<RawValue>);
+
+impl Body {
+    /// As a value to be encoded.
+    pub fn as_raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    /// The JSON text.
+    pub fn into_text(self) -> Box<str> {
+        self.0.into()
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
     }
 }
 

@@ -369,7 +369,7 @@ fn verbatim<S: Serializer>(body: &Option<&str>, serializer: S) -> Result<S::Ok, 
 }
 
 /// Sees JSON text as a raw value.
-pub(crate) fn as_raw(text: &str) -> Result<&RawValue, serde_json::Error> {
+fn as_raw(text: &str) -> Result<&RawValue, serde_json::Error> {
     serde_json::from_str(text)
 }
 

@@ -7,7 +7,7 @@ use super::signal::reject;
 use crate::feed::message_view;
 use crate::ids::{Cid, MessageId, RoomId};
 use crate::protocol::{
-    ClientFrame, Code, Frame, HistoryFrom, Parsed, Place, ReceiptView, Reject, RoomInfo, ServerFrame, Target,
+    Body, ClientFrame, Code, Frame, HistoryFrom, Parsed, Place, ReceiptView, Reject, RoomInfo, ServerFrame, Target,
 };
 use crate::sessions::{Expected, Session};
 use crate::store::writer::Job;
@@ -39,7 +39,9 @@ impl Router {
     ) -> Result<Option<Frame>, Reject> {
         match frame {
             ClientFrame::Send { cid, to, body } => self.send(session, cid, to, body).await.map(|()| None),
-            ClientFrame::Signal { to, body } => self.signal(session, &to, &body).await.map(|()| ok_if_marked(cid)),
+            ClientFrame::Signal { to, body } => {
+                self.signal(session, &to, body.as_raw()).await.map(|()| ok_if_marked(cid))
+            }
             ClientFrame::Typing(room) => self.typing(session, &room).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Ack(place) => self.position(session, place, false).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Read(place) => self.position(session, place, true).await.map(|()| ok_if_marked(cid)),
@@ -81,7 +83,7 @@ impl Router {
         }
     }
 
-    async fn send(&self, session: &Arc<Session>, cid: Cid, to: Target, body: Box<str>) -> Result<(), Reject> {
+    async fn send(&self, session: &Arc<Session>, cid: Cid, to: Target, body: Body) -> Result<(), Reject> {
         let room = match to {
             Target::Room(room) => room,
             Target::User(user) => Box::pin(self.direct_room(&session.user, &user)).await?,
@@ -91,7 +93,7 @@ impl Router {
         if expected == Expected::TooMany {
             return Err(Reject::busy());
         }
-        let append = Append { room, sender: session.user.clone(), cid, id, body };
+        let append = Append { room, sender: session.user.clone(), cid, id, body: body.into_text() };
         let job = Job { append, origin: Arc::clone(session) };
         self.0.writer.submit(job).map_err(|full| {
             if expected == Expected::Now {

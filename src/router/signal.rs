@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use tokio::task::yield_now;
 
 use super::forward::Publication;
@@ -13,13 +14,10 @@ use crate::sessions::{Push, Session};
 use crate::store::Error;
 
 impl Router {
-    pub(super) async fn signal(&self, session: &Arc<Session>, to: &Target, body: &str) -> Result<(), Reject> {
+    pub(super) async fn signal(&self, session: &Arc<Session>, to: &Target, body: &RawValue) -> Result<(), Reject> {
         let (room, users) = match to {
             Target::User(user) => (None, vec![user.clone()]),
             Target::Room(room) => (Some(room), self.others_in(session, room).await?),
-        };
-        let Ok(body) = crate::protocol::as_raw(body) else {
-            return Err(Reject::new(Code::BadField, "body: not JSON"));
         };
         let frame = ServerFrame::Signal { room, from: &session.user, body }.encode();
         self.spread(session, room.cloned(), users, frame).await;

@@ -95,7 +95,7 @@ impl Reader {
     }
 
     fn take(&mut self, state: &mut State) {
-        let waiting = self.session.take();
+        let waiting = self.session.take().unwrap_or_default();
         self.noted |= !waiting.notes.is_empty();
         for (_, known) in waiting.notes {
             match state.standing(self.session.id) {
