@@ -91,6 +91,7 @@ struct Inner {
     metrics: Arc<Metrics>,
     view: Mutex<View>,
     all_introduce: AtomicBool,
+    calm: AtomicBool,
     doubt: Notify,
     changed: Notify,
     /// Nothing more is renewed.
@@ -123,6 +124,7 @@ impl Cluster {
             metrics,
             view: Mutex::default(),
             all_introduce: AtomicBool::new(false),
+            calm: AtomicBool::new(false),
             doubt: Notify::new(),
             changed: Notify::new(),
             left: CancellationToken::new(),
@@ -184,10 +186,15 @@ impl Cluster {
         others.filter(|server| all || view.is_degraded(server)).collect()
     }
 
-    /// Whether all other servers tell this one of the users that they share with it, so that it may rely on what it knows
-    /// of places.
+    /// Whether all other servers tell this one of the users that they share with it.
     pub fn all_introduce(&self) -> bool {
         self.0.all_introduce.load(Relaxed)
+    }
+
+    /// Whether this one may rely on what it knows of places: all others tell it of the users that they share with it, and
+    /// none is to be [asked](Self::asked) about others. Costs no lock.
+    pub fn is_calm(&self) -> bool {
+        self.0.calm.load(Relaxed)
     }
 
     /// Notes that a run of a server has opened a stream to this one, until what is given back is dropped.
@@ -199,8 +206,10 @@ impl Cluster {
 
     fn weigh(&self) {
         let view = self.view();
+        let all_introduce = view.all_introduce(&self.0.own);
         // Under the view's lock, so that the last word is the latest.
-        self.0.all_introduce.store(view.all_introduce(&self.0.own), Relaxed);
+        self.0.all_introduce.store(all_introduce, Relaxed);
+        self.0.calm.store(all_introduce && view.none_is_asked(), Relaxed);
     }
 
     /// What this server knows of another one.
@@ -295,6 +304,7 @@ impl Cluster {
                 }
             }
         }
+        self.weigh();
         self.look_around().await;
     }
 
@@ -320,6 +330,7 @@ impl Cluster {
                 "the registry may have lost users; registering all again"
             );
             self.view().suspect_until(started + self.0.lease);
+            self.weigh();
             self.0.claims.assert_all();
         }
     }
@@ -356,6 +367,9 @@ impl Cluster {
         // Two servers with the same user learn of each other when both are registered again; until then, who remembers
         // the one sends the other nothing.
         let all_are_registered = self.view().take_end_of_suspicion(Instant::now());
+        if all_are_registered {
+            self.weigh();
+        }
         if self.0.claims.take_trouble() || all_are_registered {
             self.doubt();
         }

@@ -22,6 +22,7 @@
 //! sent into a stream that is going to be refused.
 
 mod backoff;
+mod encode;
 mod introductions;
 mod item;
 mod link;
@@ -36,6 +37,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use foldhash::quality::RandomState;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -44,6 +46,7 @@ use crate::ids::{BootId, ServerId, UserId};
 use crate::registry::ServerRow;
 use crate::wire;
 
+pub use encode::{Batch, Numbered};
 pub use item::Item;
 pub use stats::PeerStats;
 
@@ -160,7 +163,7 @@ struct Inner {
 /// The peers, and what they are told of this server: together, so that a peer that is added just then misses nothing.
 #[derive(Default)]
 struct Table {
-    links: HashMap<ServerId, Arc<Link>>,
+    links: HashMap<ServerId, Arc<Link>, RandomState>,
     status: Option<wire::Status>,
     /// More than any forgotten peer was told of dropped messages: one that comes back must see the count grow.
     told: u64,
@@ -215,6 +218,21 @@ impl Peers {
             add(&self.inner.shared.stats.dropped_unknown, 1);
         }
         sent
+    }
+
+    /// Queues what is for one server, as an item, if that server [responds](Self::responds); else gives it back. Never waits.
+    pub fn send_if_responding<T>(
+        &self,
+        server: &ServerId,
+        now: Instant,
+        patience: Duration,
+        what: T,
+        into_item: impl FnOnce(T) -> Item,
+    ) -> Result<Sent, T> {
+        match self.inner.read().links.get(server) {
+            Some(link) => link.put_if_responding(now, patience, what, |queue, what| queue.push(into_item(what), now)),
+            None => Err(what),
+        }
     }
 
     /// Tells all servers, as if an item had been dropped for each, to compare their rooms with the store.
@@ -286,6 +304,11 @@ impl Peers {
     /// Whether the stream to this server is up.
     pub fn is_up(&self, server: &ServerId) -> bool {
         self.inner.read().links.get(server).is_some_and(|link| link.is_up())
+    }
+
+    /// Bytes that are queued for the peers and unanswered.
+    pub fn queue_bytes(&self) -> usize {
+        self.inner.read().links.values().map(|link| link.queue_bytes()).sum()
     }
 
     /// Counters over all peers.

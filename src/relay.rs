@@ -119,6 +119,8 @@ impl Relay for Service {
 struct Peer {
     id: ServerId,
     boot: BootId,
+    /// It reads ranges of answers.
+    reads_ranges: bool,
 }
 
 impl Service {
@@ -135,7 +137,7 @@ impl Service {
         }
         let id = hello.from.parse().map_err(|error| Status::invalid_argument(format!("from: {error}")))?;
         info!(server = %id, version = hello.version, "a server has opened its stream");
-        Ok(Peer { id, boot: BootId(hello.from_boot) })
+        Ok(Peer { id, boot: BootId(hello.from_boot), reads_ranges: hello.reads_ranges })
     }
 }
 
@@ -146,18 +148,18 @@ async fn take_all(
     mut requests: Streaming<wire::RelayRequest>,
     to_peer: mpsc::Sender<Result<wire::RelayResponse, Status>>,
 ) {
-    let (mut ages, mut answers) = (Ages::default(), Answers::default());
+    let (mut ages, mut answers) = (Ages::default(), Answers::new(peer.reads_ranges));
     let mut ended = false;
     while !ended {
         let ready = tokio::select! {
             request = requests.message() => match request {
                 Ok(Some(request)) => {
                     let recipients: usize = request.items.iter().map(|item| item.recipients.len()).sum();
-                    let answered = answers.add(inbox.take(peer, request, &mut ages));
+                    inbox.take(peer, request, &mut ages, &mut answers);
                     if recipients > STRETCH {
                         yield_now().await;
                     }
-                    answered
+                    answers.ready()
                 }
                 Ok(None) => {
                     ended = true;

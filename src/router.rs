@@ -159,7 +159,7 @@ impl Router {
         let parts = &self.0.parts;
         parts.metrics.store_queue_bytes.set(self.0.writer.queued_bytes() as i64);
         let stats = parts.peers.stats();
-        parts.metrics.relay_queue_bytes.set(stats.queue_bytes.load(Relaxed) as i64);
+        parts.metrics.relay_queue_bytes.set(parts.peers.queue_bytes() as i64);
         raise(&parts.metrics.relay_items_resent, stats.resent.load(Relaxed));
         raise(&parts.metrics.relay_messages_sent, stats.stream_messages_sent.load(Relaxed));
         parts.metrics.dropped_in_all(Drop::RelayTooOld, stats.dropped_deadline.load(Relaxed));

@@ -5,7 +5,9 @@
 //! share a lane, one pair in 256, delay each other; no list of keys has to be kept.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+
+use foldhash::quality::RandomState;
 
 /// How many lanes there are; a lane is named by one byte.
 const LANES: usize = 256;
@@ -37,7 +39,7 @@ struct Waiting<T> {
 impl<T> Default for Turns<T> {
     fn default() -> Self {
         let lanes = (0..LANES).map(|_| VecDeque::new()).collect();
-        Self { lanes, ring: VecDeque::new(), left: TURN, len: 0, hasher: RandomState::new() }
+        Self { lanes, ring: VecDeque::new(), left: TURN, len: 0, hasher: RandomState::default() }
     }
 }
 

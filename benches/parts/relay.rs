@@ -1,22 +1,42 @@
 //! Items between servers: protobuf in and out.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use minichat::wire::{Item, RelayRequest};
+use minichat::ids::MessageId;
+use minichat::peers::{Batch, Item, Numbered};
+use minichat::wire::RelayRequest;
 use prost::Message;
 
 /// A stream message of so many items with so many recipients each.
-fn request(items: usize, recipients: usize) -> RelayRequest {
+fn batch(items: usize, recipients: usize) -> Batch {
+    let user = |number: usize| format!("user-{number}").parse().expect("a user's name");
     let item = |id: usize| Item {
-        id: id as u64,
-        sender: "user-1".into(),
+        room: None,
+        seq: 0,
+        id: MessageId(0),
+        at: 0,
+        sender: user(1),
         frame: Bytes::from(vec![b'x'; 180]),
-        recipients: (0..recipients).map(|number| format!("user-{number}")).collect(),
-        sent_at_ms: 1_767_225_601_000,
-        ..Item::default()
+        recipients: (0..recipients).map(user).collect(),
+        copies: Vec::new(),
+        cid: None,
+        event: None,
+        receipt: None,
+        again: false,
+        asked: false,
+        remembered: id as u32,
     };
-    RelayRequest { items: (0..items).map(item).collect(), ..RelayRequest::default() }
+    let numbered = |id: usize| Numbered { id: id as u64, sent_at_ms: 1_767_225_601_000, item: Arc::new(item(id)) };
+    Batch { items: (0..items).map(numbered).collect(), ..Batch::default() }
+}
+
+fn encoded(batch: &Batch) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(batch.encoded_len());
+    batch.encode(&mut bytes);
+    bytes
 }
 
 /// Items and recipients.
@@ -24,12 +44,12 @@ const SHAPES: [(usize, usize); 3] = [(1, 1), (32, 1), (1, 50)];
 
 #[divan::bench(args = SHAPES)]
 fn encode(bencher: Bencher<'_, '_>, (items, recipients): (usize, usize)) {
-    let request = request(items, recipients);
-    bencher.counter(ItemsCount::new(items)).bench(|| black_box(&request).encode_to_vec());
+    let batch = batch(items, recipients);
+    bencher.counter(ItemsCount::new(items)).bench(|| encoded(black_box(&batch)));
 }
 
 #[divan::bench(args = SHAPES)]
 fn decode(bencher: Bencher<'_, '_>, (items, recipients): (usize, usize)) {
-    let bytes = Bytes::from(request(items, recipients).encode_to_vec());
+    let bytes = Bytes::from(encoded(&batch(items, recipients)));
     bencher.counter(ItemsCount::new(items)).bench(|| RelayRequest::decode(black_box(&bytes).clone()));
 }

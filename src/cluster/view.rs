@@ -61,6 +61,13 @@ impl View {
         self.failing || self.suspect_until.is_some_and(|end| now < end)
     }
 
+    /// Whether there is no reason to ask a server about users whom the registry does not place there. There may be one for
+    /// a moment longer than [`absence_is_unknown`](Self::absence_is_unknown) says. What is heard of a server that is not
+    /// known, or not any more, is none.
+    pub(super) fn none_is_asked(&self) -> bool {
+        !self.failing && self.suspect_until.is_none() && !self.boots.keys().any(|server| self.is_degraded(server))
+    }
+
     /// Takes what a server says of itself. Whether it has dropped messages for this one since it last said so.
     pub(super) fn heard(&mut self, server: &ServerId, boot: BootId, status: wire::Status) -> bool {
         let dropped = status.dropped;
@@ -171,6 +178,25 @@ mod tests {
         assert!(heard(&mut view, 2, true), "one of the two streams is open");
         view.closed(&other, BootId(2));
         assert!(!heard(&mut view, 2, true));
+    }
+
+    #[test]
+    fn someone_is_asked_while_a_server_that_is_known_is_degraded_or_the_registry_may_have_lost_users() {
+        let (mut view, other, now) = (View::default(), "b".parse().unwrap(), Instant::now());
+        let degraded = wire::Status { degraded: true, ..wire::Status::default() };
+        assert!(view.none_is_asked());
+        view.heard(&other, BootId(2), degraded);
+        assert!(view.none_is_asked(), "it is not known yet");
+        view.look(&[row("b", 2)], &[]);
+        assert!(!view.none_is_asked());
+        view.look(&[], &[]);
+        view.heard(&other, BootId(2), degraded);
+        assert!(view.none_is_asked(), "it is gone, whatever it still says");
+        view.failing = true;
+        assert!(!view.none_is_asked());
+        view.failing = false;
+        view.suspect_until(now);
+        assert!(!view.none_is_asked() && view.take_end_of_suspicion(now) && view.none_is_asked());
     }
 
     #[test]

@@ -86,27 +86,6 @@ impl Item {
             + self.event.iter().flat_map(|event| &event.users).map(|user| text(user)).sum::<usize>()
     }
 
-    /// As it goes on the wire under `id`.
-    pub(super) fn to_wire(&self, id: u64, sent_at_ms: u64) -> wire::Item {
-        wire::Item {
-            id,
-            room: self.room.as_ref().map(|room| room.to_string()).unwrap_or_default(),
-            seq: self.seq,
-            sender: self.sender.to_string(),
-            frame: self.frame.clone(),
-            recipients: self.recipients.iter().map(|user| user.as_str().to_owned()).collect(),
-            cid: self.cid.as_ref().map(|cid| cid.to_string()).unwrap_or_default(),
-            event: self.event.clone(),
-            receipt: self.receipt,
-            sent_at_ms,
-            message_id: self.id.0,
-            committed_at_ms: self.at,
-            again: self.again,
-            asked: self.asked,
-            remembered: self.remembered,
-        }
-    }
-
     /// The recipients an answer names, each once; what is out of range is passed over.
     pub(super) fn named(&self, mut indices: Vec<u32>) -> Vec<UserId> {
         indices.sort_unstable();
@@ -116,12 +95,11 @@ impl Item {
 }
 
 #[cfg(test)]
-mod tests {
-    use prost::Message;
-
+pub(super) mod tests {
     use super::*;
 
-    fn item() -> Item {
+    /// An item of which nothing has its default value.
+    pub(in crate::peers) fn full() -> Item {
         Item {
             room: Some("team".parse().unwrap()),
             seq: u64::MAX,
@@ -141,39 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_is_no_less_than_the_encoding() {
-        let item = item();
-        let request = wire::RelayRequest { items: vec![item.to_wire(u64::MAX, u64::MAX)], ..Default::default() };
-        assert!(item.cost() >= request.encoded_len(), "{} < {}", item.cost(), request.encoded_len());
-    }
-
-    /// An item as a server reads and writes it that knows no receipts.
-    #[derive(Clone, PartialEq, Message)]
-    struct OlderItem {
-        #[prost(string, tag = "2")]
-        room: String,
-        #[prost(uint64, tag = "3")]
-        seq: u64,
-        #[prost(bytes = "bytes", tag = "5")]
-        frame: Bytes,
-        #[prost(string, repeated, tag = "6")]
-        recipients: Vec<String>,
-    }
-
-    #[test]
-    fn a_server_that_knows_no_receipts_shows_the_frame_and_its_own_items_are_none() {
-        let frame = Bytes::from_static(b"{}");
-        let receipt = Item { seq: 0, frame: frame.clone(), ..item() }.to_wire(1, 1);
-        let read = OlderItem::decode(receipt.encode_to_vec().as_slice()).unwrap();
-        assert_eq!((read.seq, &read.frame, read.recipients.len()), (0, &frame, 1_000));
-        let written = OlderItem { room: "team".to_owned(), seq: 0, frame, recipients: vec!["bob".to_owned()] };
-        let read = wire::Item::decode(written.encode_to_vec().as_slice()).unwrap();
-        assert_eq!((read.receipt, read.room.as_str()), (None, "team"));
-    }
-
-    #[test]
     fn an_answer_names_each_recipient_once_and_none_out_of_range() {
-        let names: Vec<_> = item().named(vec![3, 1, 3, 1_000, u32::MAX]).iter().map(ToString::to_string).collect();
+        let names: Vec<_> = full().named(vec![3, 1, 3, 1_000, u32::MAX]).iter().map(ToString::to_string).collect();
         assert_eq!(names, ["user-1", "user-3"]);
     }
 }

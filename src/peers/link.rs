@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use tokio_stream::Stream;
 
+use super::encode::Batch;
 use super::item::{Item, Returned};
-use super::queue::{Batch, Queue};
+use super::queue::Queue;
 use crate::ids::{BootId, ServerId, UserId};
 use crate::wire;
 
@@ -86,14 +87,32 @@ impl Link {
         self.and_wake(|state| change(&mut state.queue))
     }
 
+    /// The same with something for the queue, where the server [responds](Self::responds); else it is given back.
+    pub(super) fn put_if_responding<T, R>(
+        &self,
+        now: Instant,
+        patience: Duration,
+        what: T,
+        change: impl FnOnce(&mut Queue, T) -> R,
+    ) -> Result<R, T> {
+        self.and_wake(
+            |state| {
+                if state.responds(now, patience) { Ok(change(&mut state.queue, what)) } else { Err(what) }
+            },
+        )
+    }
+
+    pub(super) fn queue_bytes(&self) -> usize {
+        self.lock().queue.bytes()
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.lock().phase == Phase::Up
     }
 
     /// Whether the stream is up and every item that went out more than `patience` ago was answered.
     pub(super) fn responds(&self, now: Instant, patience: Duration) -> bool {
-        let state = self.lock();
-        state.phase == Phase::Up && state.queue.longest_out(now) <= patience
+        self.lock().responds(now, patience)
     }
 
     /// Adds an introduction; what is given back is closed at once where the server does not know any.
@@ -220,7 +239,8 @@ impl Link {
 
     /// Takes in answers that came on this stream, and gives back whose place was another, or not the only one.
     pub(super) fn answer(&self, response: wire::RelayResponse) -> Vec<Returned> {
-        self.lock().queue.answer(response, Instant::now())
+        let (returned, _done) = self.lock().queue.answer(response, Instant::now());
+        returned
     }
 
     /// Takes the items that were meant for a run that is over.
@@ -246,6 +266,10 @@ impl Link {
 }
 
 impl State {
+    fn responds(&self, now: Instant, patience: Duration) -> bool {
+        self.phase == Phase::Up && self.queue.longest_out(now) <= patience
+    }
+
     fn end_stream(&mut self) {
         self.stream += 1;
         self.phase = Phase::Down;
@@ -280,14 +304,14 @@ pub(super) struct Outgoing {
 }
 
 impl Stream for Outgoing {
-    type Item = wire::RelayRequest;
+    type Item = Batch;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<wire::RelayRequest>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Batch>> {
         if let Some(hello) = self.hello.take() {
-            return Poll::Ready(Some(wire::RelayRequest { hello: Some(hello), ..Default::default() }));
+            let head = wire::RelayRequest { hello: Some(hello), ..wire::RelayRequest::default() };
+            return Poll::Ready(Some(Batch { head, ..Batch::default() }));
         }
-        let batch = self.link.lock().poll(self.stream, context);
-        batch.map(|batch| batch.map(Batch::into_request))
+        self.link.lock().poll(self.stream, context)
     }
 }
 
@@ -330,7 +354,7 @@ mod tests {
     fn poll(link: &Arc<Link>, stream: u64) -> Poll<Option<Vec<u64>>> {
         let mut outgoing = Outgoing { link: link.clone(), stream, hello: None };
         let request = Pin::new(&mut outgoing).poll_next(&mut Context::from_waker(Waker::noop()));
-        request.map(|request| request.map(|request| request.items.iter().map(|item| item.seq).collect()))
+        request.map(|batch| batch.map(|batch| batch.items.iter().map(|out| out.item.seq).collect()))
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::Sent;
+use super::encode::{Batch, Numbered};
 use super::introductions::Introductions;
 use super::item::{Item, Returned};
-use super::stats::{PeerStats, add, sub};
-use crate::clock::unix_ms;
+use super::stats::{PeerStats, add};
+use crate::clock::{millis, unix_ms};
 use crate::ids::UserId;
 use crate::turns::Turns;
 use crate::wire;
@@ -79,19 +80,8 @@ struct Entry {
     since: Instant,
     /// When it went out, or was queued if it did not yet.
     out: Instant,
-    sent_at_ms: u64,
     /// It was on a stream that broke.
     again: bool,
-}
-
-/// What goes out as one stream message.
-#[derive(Debug, Default)]
-pub(super) struct Batch {
-    status: Option<wire::Status>,
-    kicks: Vec<wire::Kick>,
-    heals: Vec<wire::Heal>,
-    introductions: Vec<wire::Introduction>,
-    items: Vec<(u64, u64, Arc<Item>)>,
 }
 
 impl Queue {
@@ -125,9 +115,8 @@ impl Queue {
             return Sent::Full;
         }
         self.bytes += cost;
-        add(&self.stats.queue_bytes, cost);
         let item = Arc::new(item);
-        let entry = Entry { item: item.clone(), cost, since: now, out: now, sent_at_ms: unix_ms(), again: false };
+        let entry = Entry { item: item.clone(), cost, since: now, out: now, again: false };
         self.waiting.push(item.key(), item.work(), entry);
         Sent::Queued
     }
@@ -184,14 +173,19 @@ impl Queue {
 
     /// Takes what is to go out now, at most one stream message of it.
     pub(super) fn next_batch(&mut self, now: Instant) -> Option<Batch> {
-        let heals = self.heals.drain(..self.heals.len().min(BATCH_HEALS)).collect();
-        let introductions = self.introductions.take();
-        let mut batch = Batch { kicks: self.take_kicks(now), heals, introductions, ..Batch::default() };
+        let mut head = wire::RelayRequest {
+            kicks: self.take_kicks(now),
+            heals: self.heals.drain(..self.heals.len().min(BATCH_HEALS)).collect(),
+            introductions: self.introductions.take(),
+            ..wire::RelayRequest::default()
+        };
+        let mut items = Vec::with_capacity(self.waiting.len().min(BATCH_ITEMS));
         let (mut bytes, mut work) = (0, 0);
+        let now_ms = unix_ms();
         let fits = |entry: &Entry, bytes, work| {
             bytes == 0 || bytes + entry.cost <= BATCH_BYTES && work + entry.item.work() <= BATCH_WORK
         };
-        while batch.items.len() < BATCH_ITEMS
+        while items.len() < BATCH_ITEMS
             && let Some(mut entry) = self.waiting.pop_if(|entry| fits(entry, bytes, work))
         {
             if entry.is_late(now, self.limits.deadline) {
@@ -202,19 +196,24 @@ impl Queue {
             work += entry.item.work();
             add(&self.stats.resent, usize::from(entry.again));
             self.last_id += 1;
-            batch.items.push((self.last_id, entry.sent_at_ms, entry.item.clone()));
+            let sent_at_ms = now_ms.saturating_sub(millis(entry.age(now)));
+            items.push(Numbered { id: self.last_id, sent_at_ms, item: entry.item.clone() });
             entry.out = now;
             self.unanswered.push_back(Some(entry));
         }
         // Last, since what was found late above is part of it.
-        batch.status = std::mem::take(&mut self.status_due).then_some(self.status);
-        self.count(batch)
+        head.status = std::mem::take(&mut self.status_due).then_some(self.status);
+        self.count(Batch { head, items })
     }
 
-    /// Takes in answers, and gives back whose place was another, or not the only one.
-    pub(super) fn answer(&mut self, response: wire::RelayResponse, now: Instant) -> Vec<Returned> {
+    /// Takes in answers, and gives back whose place was another, or not the only one; and what is done with, so that it is
+    /// freed where nobody waits for that.
+    pub(super) fn answer(&mut self, response: wire::RelayResponse, now: Instant) -> (Vec<Returned>, Vec<Arc<Item>>) {
         self.introductions.answer(&response.introduced);
-        let mut returned = Vec::new();
+        let (mut returned, mut done) = (Vec::new(), Vec::new());
+        for range in response.queued {
+            self.answer_range(range, &mut done);
+        }
         for answer in response.answers {
             let Some(entry) = self.take_unanswered(answer.id) else {
                 add(&self.stats.answers_unknown, 1);
@@ -229,9 +228,24 @@ impl Queue {
                 let item = entry.item;
                 let told = [(absent, false), (shared, true)].into_iter().filter(|(users, _)| !users.is_empty());
                 returned.extend(told.map(|(users, here)| Returned { item: Arc::clone(&item), users, here }));
+                done.push(item);
             }
         }
-        returned
+        (returned, done)
+    }
+
+    /// Takes in that items were queued for all their recipients. What of the range never went out is passed over at once.
+    fn answer_range(&mut self, range: wire::Range, done: &mut Vec<Arc<Item>>) {
+        let end = range.first.saturating_add(range.count.into()).min(self.last_id + 1);
+        let (mut known, mut bytes) = (0, 0);
+        for entry in (range.first.max(self.first_id())..end).filter_map(|id| self.take_unanswered(id)) {
+            known += 1;
+            bytes += entry.cost;
+            done.push(entry.item);
+        }
+        self.bytes -= bytes;
+        add(&self.stats.answers, known);
+        add(&self.stats.answers_unknown, range.count as usize - known);
     }
 
     /// The stream broke: what was stored and has no answer is to be sent again, before all else of its room. The status
@@ -288,6 +302,11 @@ impl Queue {
         self.status_due
     }
 
+    /// What the items cost that wait or are out, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether no item waits or is out.
     pub(super) fn holds_nothing(&self) -> bool {
         self.bytes == 0
@@ -298,9 +317,13 @@ impl Queue {
         self.waiting.is_empty() && self.kicks.is_empty()
     }
 
+    /// The id of the first that is unanswered, or of the next that goes out.
+    fn first_id(&self) -> u64 {
+        self.last_id + 1 - self.unanswered.len() as u64
+    }
+
     fn take_unanswered(&mut self, id: u64) -> Option<Entry> {
-        let first = self.last_id + 1 - self.unanswered.len() as u64;
-        let place = usize::try_from(id.checked_sub(first)?).ok()?;
+        let place = usize::try_from(id.checked_sub(self.first_id())?).ok()?;
         let entry = self.unanswered.get_mut(place)?.take();
         self.forget_answered();
         entry
@@ -344,13 +367,6 @@ impl Queue {
 
     fn release(&mut self, entry: &Entry) {
         self.bytes -= entry.cost;
-        sub(&self.stats.queue_bytes, entry.cost);
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        sub(&self.stats.queue_bytes, self.bytes);
     }
 }
 
@@ -361,23 +377,6 @@ impl Entry {
 
     fn is_late(&self, now: Instant, deadline: Duration) -> bool {
         self.age(now) >= if self.item.is_stored() { deadline } else { VOLATILE_AGE }
-    }
-}
-
-impl Batch {
-    fn is_empty(&self) -> bool {
-        self.items.is_empty()
-            && self.kicks.is_empty()
-            && self.heals.is_empty()
-            && self.introductions.is_empty()
-            && self.status.is_none()
-    }
-
-    /// As it goes on the wire. Kept apart from taking it, so that nobody waits for the copying.
-    pub(super) fn into_request(self) -> wire::RelayRequest {
-        let items = self.items.iter().map(|(id, sent_at_ms, item)| item.to_wire(*id, *sent_at_ms)).collect();
-        let Self { status, kicks, heals, introductions, .. } = self;
-        wire::RelayRequest { hello: None, status, items, kicks, heals, introductions }
     }
 }
 

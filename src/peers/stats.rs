@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters over all peers, since the start; `queue_bytes` is a level.
+/// Counters over all peers, since the start.
 #[derive(Debug, Default)]
 pub struct PeerStats {
     /// Items put on a stream, repeats included.
@@ -27,14 +27,8 @@ pub struct PeerStats {
     pub not_here: AtomicU64,
     /// Items with recipients that were not, or not only, there, which the reader of the reports had no room for.
     pub not_here_lost: AtomicU64,
-    /// Bytes queued and unanswered now.
-    pub queue_bytes: AtomicU64,
 }
 
 pub(super) fn add(counter: &AtomicU64, count: usize) {
     counter.fetch_add(count as u64, Relaxed);
-}
-
-pub(super) fn sub(level: &AtomicU64, count: usize) {
-    level.fetch_sub(count as u64, Relaxed);
 }

@@ -9,18 +9,23 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use super::backoff::{Backoff, LONGEST};
+use super::encode::BatchCodec;
 use super::item::Returned;
 use super::link::{Attempt, Link, Outgoing};
 use super::report::Reports;
 use super::stats::PeerStats;
 use super::{Heard, Options};
 use crate::wire;
-use crate::wire::relay_client::RelayClient;
+
+/// The method of the service that takes a stream, as gRPC names it.
+const RELAY_MESSAGE: &str = "/minichat.relay.v1.Relay/RelayMessage";
 
 /// How often a queue is looked through for what has grown too old.
 const SWEEP: Duration = Duration::from_millis(250);
@@ -209,18 +214,17 @@ impl Task {
     }
 
     /// Opens a stream on a channel of its own, so that a changed DNS answer is seen.
-    async fn connect(
-        &self,
-        attempt: &Attempt,
-    ) -> Result<(RelayClient<Channel>, Streaming<wire::RelayResponse>), Status> {
+    async fn connect(&self, attempt: &Attempt) -> Result<(Grpc<Channel>, Streaming<wire::RelayResponse>), Status> {
         let endpoint = self.endpoint(&attempt.target.address).map_err(unavailable)?;
-        let mut client = RelayClient::new(endpoint.connect().await.map_err(unavailable)?);
+        let mut client = Grpc::new(endpoint.connect().await.map_err(unavailable)?);
+        client.ready().await.map_err(unavailable)?;
         let hello = Some(self.hello(attempt));
         let mut request = Request::new(Outgoing { link: self.link.clone(), stream: attempt.stream, hello });
         if let Some(bearer) = &self.shared.bearer {
             request.metadata_mut().insert("authorization", bearer.clone());
         }
-        let answers = client.relay_message(request).await?.into_inner();
+        let method = PathAndQuery::from_static(RELAY_MESSAGE);
+        let answers = client.streaming(request, method, BatchCodec).await?.into_inner();
         Ok((client, answers))
     }
 
@@ -243,6 +247,7 @@ impl Task {
             to: self.link.server.to_string(),
             to_boot: attempt.target.boot.0,
             version: options.version.clone(),
+            reads_ranges: true,
         }
     }
 

@@ -12,12 +12,18 @@ const LIMIT_MS: i64 = 2_000;
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     fastest_ms: Option<i64>,
+    now_ms: u64,
 }
 
 impl Ages {
+    /// Looks at the clock: items are come now, until the next look.
+    pub(super) fn look(&mut self) {
+        self.now_ms = unix_ms();
+    }
+
     /// Whether an item that was sent at `sent_at_ms`, by the sender's clock, has become too old on its way.
     pub(super) fn is_too_old(&mut self, sent_at_ms: u64) -> bool {
-        self.is_too_old_at(sent_at_ms, unix_ms())
+        self.is_too_old_at(sent_at_ms, self.now_ms)
     }
 
     fn is_too_old_at(&mut self, sent_at_ms: u64, now_ms: u64) -> bool {

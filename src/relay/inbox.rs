@@ -6,13 +6,14 @@ use tracing::debug;
 
 use super::Peer;
 use super::age::Ages;
+use super::answers::Answers;
 use crate::claims::{Claims, Presence};
 use crate::cluster::Cluster;
 use crate::feed::{Arrival, Feed, Receipt};
 use crate::ids::{MessageId, RoomId, SessionId, UserId};
 use crate::metrics::{Drop, Metrics};
 use crate::protocol::Frame;
-use crate::sessions::{Push, Sessions};
+use crate::sessions::{Push, Session, Sessions};
 use crate::store::{Event, EventKind};
 use crate::wire;
 
@@ -40,6 +41,32 @@ enum Verdict {
     NotHere,
 }
 
+/// A recipient who is here, as they were found.
+trait Found {
+    fn user(&self) -> &UserId;
+}
+
+impl Found for UserId {
+    fn user(&self) -> &UserId {
+        self
+    }
+}
+
+/// The sessions of one user, of whom there is one at least.
+struct SessionsOfOne(Vec<Arc<Session>>);
+
+impl SessionsOfOne {
+    fn new(sessions: Vec<Arc<Session>>) -> Option<Self> {
+        (!sessions.is_empty()).then_some(Self(sessions))
+    }
+}
+
+impl Found for SessionsOfOne {
+    fn user(&self) -> &UserId {
+        &self.0[0].user
+    }
+}
+
 /// A stored item, read.
 struct Stored {
     room: RoomId,
@@ -51,7 +78,7 @@ struct Stored {
 
 impl Inbox {
     /// Takes one message of a stream and answers its items and introductions.
-    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages) -> wire::RelayResponse {
+    pub(super) fn take(&self, peer: &Peer, request: wire::RelayRequest, ages: &mut Ages, answers: &mut Answers) {
         if let Some(status) = request.status {
             self.cluster.heard(&peer.id, peer.boot, status);
         }
@@ -62,20 +89,25 @@ impl Inbox {
             self.heal(&heal);
         }
         // Before the items, which may have been sent later.
-        let introduced = request.introductions.iter().map(|introduction| self.introduce(peer, introduction)).collect();
-        let answers = request.items.into_iter().map(|item| self.answer(peer, item, ages)).collect();
-        wire::RelayResponse { answers, introduced }
+        for introduction in &request.introductions {
+            answers.add_introduced(self.introduce(peer, introduction));
+        }
+        self.metrics.relay_items_received.inc_by(request.items.len() as u64);
+        ages.look();
+        for item in request.items {
+            let bytes = item.frame.len() + item.recipients.iter().map(String::len).sum::<usize>();
+            answers.add(self.answer(peer, item, ages), bytes);
+        }
     }
 
     fn answer(&self, peer: &Peer, item: wire::Item, ages: &mut Ages) -> wire::Answer {
         debug!(sender = %item.sender, server = %peer.id, seq = item.seq, "Received gRPC relay request");
-        self.metrics.relay_items_received.inc();
         let answer = wire::Answer { id: item.id, ..wire::Answer::default() };
         if item.seq > 0 { self.stored(peer, item, answer) } else { self.volatile(item, answer, ages) }
     }
 
     fn stored(&self, peer: &Peer, item: wire::Item, mut answer: wire::Answer) -> wire::Answer {
-        let here = self.judge(&item, &mut answer);
+        let here = self.judge(&item, &mut answer, |name| self.sessions.named(name));
         let Some(Stored { room, sender, frame, cid, event }) = read(&item) else {
             debug!(server = %peer.id, "a malformed item");
             answer.not_here = (0..item.recipients.len() as u32).collect();
@@ -87,13 +119,19 @@ impl Inbox {
         answer
     }
 
-    /// Who of the recipients is to have it here. The answer says who is not, or not only; what the registry says of who has
-    /// no session here, or perhaps one elsewhere, is written again, since it may not be so any more.
-    fn judge(&self, item: &wire::Item, answer: &mut wire::Answer) -> Vec<UserId> {
+    /// Who of the recipients, as they are `found` by name, is to have it here. The answer says who is not, or not only; what
+    /// the registry says of who has no session here, or perhaps one elsewhere, is written again, since it may not be so any
+    /// more.
+    fn judge<F: Found>(
+        &self,
+        item: &wire::Item,
+        answer: &mut wire::Answer,
+        found: impl Fn(&str) -> Option<F>,
+    ) -> Vec<F> {
         let mut here = Vec::with_capacity(item.recipients.len());
         for (index, name) in item.recipients.iter().enumerate() {
-            let user = self.sessions.named(name);
-            let verdict = self.verdict(item, index, user.as_ref());
+            let user = found(name);
+            let verdict = self.verdict(item, index, user.as_ref().map(Found::user));
             match verdict {
                 Verdict::Here => {}
                 Verdict::Elsewhere => answer.elsewhere.push(index as u32),
@@ -105,7 +143,7 @@ impl Inbox {
                 Some(user) => {
                     if verdict == Verdict::Elsewhere && self.cluster.all_introduce() {
                         // They may have left there since the registry said so.
-                        self.claims.write_again(&user);
+                        self.claims.write_again(user.user());
                     }
                     here.push(user);
                 }
@@ -155,7 +193,8 @@ impl Inbox {
             self.metrics.dropped(Drop::SignalTooOld);
             return answer;
         }
-        let here = self.judge(&item, &mut answer);
+        let sessions = |name: &str| SessionsOfOne::new(self.sessions.called(name));
+        let here = self.judge(&item, &mut answer, sessions);
         let Ok(frame) = Frame::from_relay(item.frame.clone()) else { return answer };
         match &item.receipt {
             Some(grown) => self.receipt(&item, grown, &frame),
@@ -171,8 +210,8 @@ impl Inbox {
         }
     }
 
-    fn signal(&self, item: &wire::Item, here: &[UserId], frame: &Frame, answer: &mut wire::Answer) {
-        for session in here.iter().flat_map(|user| self.sessions.of(user)) {
+    fn signal(&self, item: &wire::Item, here: &[SessionsOfOne], frame: &Frame, answer: &mut wire::Answer) {
+        for session in here.iter().flat_map(|one| &one.0) {
             match session.push_volatile(frame) {
                 Push::Queued => {
                     debug!(recipient = %session.user, "WebSocket relay succeeded");

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::places::Places;
+use super::places::{ANSWERS_WITHIN, Places};
 use super::plan::{Share, plan};
 use super::{CROWD, Router};
 use crate::feed::Arrival;
@@ -105,6 +106,30 @@ impl Publication {
         }
     }
 
+    /// The item for the whole audience, which is remembered to be on one server. Takes instead of copying.
+    fn into_item(self) -> Item {
+        let recipients = match self.audience {
+            Audience::Users(users) => users,
+            Audience::Members(members, out) => members.seeing(self.seq).cloned().chain(out).collect(),
+        };
+        Item {
+            room: self.room,
+            seq: self.seq,
+            id: self.id,
+            at: self.at,
+            cid: self.cid.filter(|_| recipients.contains(&self.sender)),
+            sender: self.sender,
+            frame: self.frame,
+            remembered: recipients.len() as u32,
+            recipients,
+            copies: Vec::new(),
+            event: self.event.as_ref().map(to_wire),
+            receipt: self.receipt,
+            again: false,
+            asked: false,
+        }
+    }
+
     fn item(&self, recipients: Vec<UserId>, asked: bool) -> Item {
         Item {
             room: self.room.clone(),
@@ -177,15 +202,38 @@ impl Router {
     /// Forwards a publication at once, if it is for few whose places are all known and overtakes nothing; else gives it
     /// back. Saves who sends little the way through another task.
     pub(super) fn forward_now(&self, publication: Publication) -> Option<Publication> {
-        let is_small = publication.audience_size() <= CROWD;
-        if is_small
-            && self.0.gathering.is_idle()
-            && let Some(places) = self.known_places(&publication)
-        {
-            self.forward(&publication, &places, &self.0.parts.cluster.asked(true));
-            return None;
+        if publication.audience_size() > CROWD || !self.0.gathering.is_idle() || !self.0.parts.cluster.is_calm() {
+            return Some(publication);
         }
-        Some(publication)
+        let publication = self.forward_to_one(publication)?;
+        let Some(places) = self.known_places(&publication) else { return Some(publication) };
+        self.forward(&publication, &places, &[]);
+        None
+    }
+
+    /// Forwards what is for one user only whose place is remembered; else gives it back. It is most of what is volatile,
+    /// and needs no plan.
+    fn forward_to_one(&self, publication: Publication) -> Option<Publication> {
+        let Audience::Users(users) = &publication.audience else { return Some(publication) };
+        let [user] = &users[..] else { return Some(publication) };
+        let now = Instant::now();
+        let Some(server) = self.0.remembered.recall(user, now) else { return Some(publication) };
+        let parts = &self.0.parts;
+        let stored = publication.seq > 0;
+        let into_item = |publication: Publication| {
+            for recipient in publication.audience() {
+                debug!(%recipient, target = %server, seq = publication.seq, "Forwarding message via gRPC");
+            }
+            publication.into_item()
+        };
+        match parts.peers.send_if_responding(&server, now.into_std(), ANSWERS_WITHIN, publication, into_item) {
+            Ok(sent) => {
+                parts.metrics.recalled_users.inc();
+                self.sent(&server, sent, stored);
+                None
+            }
+            Err(publication) => Some(publication),
+        }
     }
 
     /// Forwards publications by one look-up.
@@ -286,9 +334,14 @@ impl Router {
     }
 
     fn hand_over(&self, server: &ServerId, item: Item) {
-        let metrics = &self.0.parts.metrics;
         let stored = item.seq > 0;
-        match self.0.parts.peers.send(server, item) {
+        let sent = self.0.parts.peers.send(server, item);
+        self.sent(server, sent, stored);
+    }
+
+    fn sent(&self, server: &ServerId, sent: Sent, stored: bool) {
+        let metrics = &self.0.parts.metrics;
+        match sent {
             Sent::Queued => _ = metrics.relay_items_sent.inc(),
             Sent::Full if stored => metrics.dropped(Drop::RelayQueueFull),
             Sent::Full => metrics.dropped(Drop::SignalQueueFull),

@@ -14,7 +14,7 @@ use crate::peers::Peers;
 use crate::registry;
 
 /// How long a server that is well takes to answer at most; it may gather answers for half of that.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 type Found = HashMap<UserId, Place, RandomState>;
 
@@ -90,7 +90,7 @@ impl Router {
     /// Where users are, as it is remembered and as it is known here; and who is to be looked up.
     fn recall<'a>(&self, users: impl Iterator<Item = &'a UserId>) -> (Found, HashSet<&'a UserId>) {
         let Parts { own, claims, cluster, peers, .. } = &self.0.parts;
-        if !cluster.all_introduce() || !cluster.asked(true).is_empty() {
+        if !cluster.is_calm() {
             return (Found::default(), users.collect());
         }
         let (mut found, mut rest, mut reachable) = (Found::default(), HashSet::new(), Reachable::default());

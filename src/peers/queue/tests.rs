@@ -36,7 +36,7 @@ fn fill(queue: &mut Queue, seqs: impl IntoIterator<Item = u64>, now: Instant) {
 
 fn sent(queue: &mut Queue, now: Instant) -> Vec<(u64, u64)> {
     let batch = queue.next_batch(now).unwrap_or_default();
-    batch.items.iter().map(|(id, _, item)| (*id, item.seq)).collect()
+    batch.items.iter().map(|out| (out.id, out.item.seq)).collect()
 }
 
 fn answered(ids: impl IntoIterator<Item = u64>) -> wire::RelayResponse {
@@ -115,17 +115,14 @@ fn queued_and_unanswered_bytes_share_one_bound() {
     assert_eq!((queue.status.dropped, queue.stats.dropped_full.load(Relaxed)), (1, 2));
     queue.answer(answered([1]), now);
     fill(&mut queue, [4], now);
-    assert_eq!(queue.stats.queue_bytes.load(Relaxed), 2 * cost as u64);
-    let stats = queue.stats.clone();
-    drop(queue);
-    assert_eq!(stats.queue_bytes.load(Relaxed), 0);
+    assert_eq!(queue.bytes(), 2 * cost);
 }
 
 #[test]
 fn an_item_that_no_message_can_carry_is_left_to_the_store() {
     let (mut queue, now) = (queue(64 << 20), Instant::now());
     assert_eq!(queue.push(item(1, &"x".repeat(4 << 20)), now), Sent::Full);
-    assert_eq!(queue.next_batch(now).unwrap().status.unwrap().dropped, 1);
+    assert_eq!(queue.next_batch(now).unwrap().head.status.unwrap().dropped, 1);
 }
 
 #[test]
@@ -152,6 +149,25 @@ fn an_answer_of_the_stream_before_is_of_no_effect() {
 }
 
 #[test]
+fn a_range_answers_each_of_its_items_once_and_ids_that_never_went_out_cost_no_look() {
+    let (mut queue, now) = (queue(1 << 20), Instant::now());
+    fill(&mut queue, [1, 2, 3, 4], now);
+    sent(&mut queue, now);
+    let range = |first, count| {
+        let queued = vec![wire::Range { first, count }];
+        wire::RelayResponse { queued, ..wire::RelayResponse::default() }
+    };
+    assert_eq!(queue.answer(range(2, 2), now).1.len(), 2);
+    assert_eq!(queue.answer(range(1, 3), now).1.len(), 1, "two of them are answered");
+    assert_eq!(queue.answer(range(0, u32::MAX), now).1.len(), 1);
+    assert!(queue.answer(range(u64::MAX, u32::MAX), now).1.is_empty());
+    assert!(queue.holds_nothing());
+    assert!(queue.answer(range(1, 0), now).1.is_empty());
+    let unknown = 2 + u64::from(u32::MAX) - 1 + u64::from(u32::MAX);
+    assert_eq!((queue.stats.answers.load(Relaxed), queue.stats.answers_unknown.load(Relaxed)), (4, unknown));
+}
+
+#[test]
 fn who_was_not_or_not_only_there_comes_back_and_garbage_does_not() {
     let (mut queue, now) = (queue(1 << 20), Instant::now());
     fill(&mut queue, [1, 2, 3], now);
@@ -161,7 +177,7 @@ fn who_was_not_or_not_only_there_comes_back_and_garbage_does_not() {
         wire::Answer { id: 2, not_here: vec![9], full: vec![9], elsewhere: vec![9] },
         wire::Answer { id: 99, not_here: vec![0], full: vec![], elsewhere: vec![0] },
     ];
-    let returned = queue.answer(response(answers), now);
+    let (returned, _) = queue.answer(response(answers), now);
     let told: Vec<_> = returned.iter().map(|told| (told.item.seq, told.users[0].as_str(), told.here)).collect();
     assert_eq!(told, [(1, "carol", false), (1, "bob", true)]);
     assert_eq!((queue.stats.answers.load(Relaxed), queue.stats.answers_unknown.load(Relaxed)), (2, 1));
@@ -188,8 +204,8 @@ fn stored_items_past_their_deadline_are_given_up_and_said_to_be() {
     fill(&mut queue, [3], now + DEADLINE);
     queue.expire(now + DEADLINE);
     let batch = queue.next_batch(now + DEADLINE).unwrap();
-    assert_eq!(batch.status.unwrap().dropped, 2);
-    assert_eq!(batch.items[0].2.seq, 3);
+    assert_eq!(batch.head.status.unwrap().dropped, 2);
+    assert_eq!(batch.items[0].item.seq, 3);
     assert_eq!(queue.bytes, item(3, "x").cost());
 }
 
@@ -205,7 +221,7 @@ fn another_run_of_the_server_gets_nothing_of_what_was_meant_for_the_one_before()
     let homeless: Vec<_> = queue.take_homeless().iter().map(|item| item.seq).collect();
     assert_eq!(homeless, [1, 2]);
     let batch = queue.next_batch(now).unwrap();
-    assert_eq!((batch.status.unwrap().dropped, batch.items.len(), batch.kicks.len()), (0, 0, 0));
+    assert_eq!((batch.head.status.unwrap().dropped, batch.items.len(), batch.head.kicks.len()), (0, 0, 0));
     assert_eq!(queue.bytes, 0);
 }
 
@@ -213,7 +229,7 @@ fn another_run_of_the_server_gets_nothing_of_what_was_meant_for_the_one_before()
 fn kicks_are_said_again_after_a_break_but_only_the_late_ones() {
     let (mut queue, now) = (queue(1 << 20), Instant::now());
     let kick = |newer_than| wire::Kick { newer_than, ..Default::default() };
-    let kicks = |queue: &mut Queue, now| queue.next_batch(now).unwrap().kicks;
+    let kicks = |queue: &mut Queue, now| queue.next_batch(now).unwrap().head.kicks;
     assert_eq!(queue.kick(kick(1)), Sent::Queued);
     assert_eq!(kicks(&mut queue, now), [kick(1)]);
     assert_eq!(queue.kick(kick(2)), Sent::Queued);
@@ -230,10 +246,10 @@ fn heals_are_bounded_and_few_at_a_time_and_none_is_for_another_run() {
         assert_eq!(queue.heal(heal(seq)), Sent::Queued);
     }
     assert_eq!(queue.heal(heal(0)), Sent::Full);
-    let heals = queue.next_batch(now).unwrap().heals;
+    let heals = queue.next_batch(now).unwrap().head.heals;
     assert_eq!((heals.len(), heals[1].seq), (BATCH_HEALS, 1));
     queue.abandon();
-    assert_eq!(queue.next_batch(now).unwrap().heals, []);
+    assert_eq!(queue.next_batch(now).unwrap().head.heals, []);
 }
 
 #[test]
@@ -243,8 +259,8 @@ fn the_latest_status_is_said_once_per_stream() {
     queue.say(wire::Status { draining: true, ..Default::default() });
     queue.say(wire::Status { degraded: true, ..Default::default() });
     let said = wire::Status { degraded: true, dropped: 1, ..Default::default() };
-    assert_eq!(queue.next_batch(now).unwrap().status, Some(said));
+    assert_eq!(queue.next_batch(now).unwrap().head.status, Some(said));
     assert!(queue.next_batch(now).is_none());
     queue.rewind();
-    assert_eq!(queue.next_batch(now).unwrap().status, Some(said));
+    assert_eq!(queue.next_batch(now).unwrap().head.status, Some(said));
 }

@@ -92,7 +92,7 @@ async fn relay(cluster: &Cluster, items: Vec<Item>) {
     let url = format!("http://{}", cluster.server(1).relay_addr());
     let boot = u64::from_str_radix(&cluster.boot(1).unwrap(), 16).unwrap();
     let (from, to) = ("local9".to_owned(), "local1".to_owned());
-    let hello = Hello { from, from_boot: 1, to, to_boot: boot, version: "0".to_owned() };
+    let hello = Hello { from, from_boot: 1, to, to_boot: boot, version: "0".to_owned(), reads_ranges: false };
     let count = items.len();
     let requests = [
         RelayRequest { hello: Some(hello), ..RelayRequest::default() },

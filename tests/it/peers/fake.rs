@@ -203,7 +203,7 @@ impl Ears {
         let mut policy = self.policy.lock().unwrap();
         let answers = request.items.iter().flat_map(&mut **policy).collect();
         self.streams.lock().unwrap()[stream].push(request);
-        RelayResponse { answers, introduced: Vec::new() }
+        RelayResponse { answers, ..RelayResponse::default() }
     }
 }
 
