@@ -134,7 +134,8 @@ impl Connection {
         let may_read = self.outgoing_bytes < limits.queue_bytes;
         let idle = !socket.is_writing();
         tokio::select! {
-            // First what moves on the socket, then what is to be read from the store, and only then what is new.
+            // First what moves on the socket, then the end of the proof, then what is to be read from the store, and only then
+            // what is new.
             biased;
             happened = socket.happens(may_read) => {
                 self.check_proof()?;
@@ -149,8 +150,8 @@ impl Connection {
         }
     }
 
-    /// The end of the proof comes before what is said after it. To look at the clock costs less than to ask the timer, which
-    /// is asked where nothing moves.
+    /// Ends the session where the proof of who this is has ended, before what is said after that is heard. To look at the
+    /// clock costs less than to ask the timer, which is asked where nothing moves.
     fn check_proof(&self) -> Result<(), End> {
         let is_over = self.expiry.as_ref().is_some_and(|end| end.deadline() <= Instant::now());
         if is_over { Err(End::Close(Close::Unauthenticated)) } else { Ok(()) }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::poll_proceed;
 
 /// How much is read at a time of what nobody wants.
 const WASTE_BYTES: usize = 4 * 1024;
@@ -66,13 +67,10 @@ struct Inner {
 }
 
 impl Link {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(Inner { stream, written: AtomicU64::new(0) }))
-    }
-
-    /// What reads and writes it. To be had once: what it has read ahead is its own.
-    pub(super) fn stream(&self) -> LinkStream {
-        LinkStream { link: self.clone(), ahead: Ahead::default() }
+    /// The link, and what reads and writes it.
+    pub(super) fn new(stream: TcpStream) -> (Self, LinkStream) {
+        let link = Self(Arc::new(Inner { stream, written: AtomicU64::new(0) }));
+        (link.clone(), LinkStream { link, ahead: Ahead::default() })
     }
 
     /// How many bytes the system has taken so far. While it grows, the client reads.
@@ -135,7 +133,11 @@ impl LinkStream {
 impl AsyncRead for LinkStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.ahead.is_empty() {
+            // Who has said much takes turns with the others: a reader may go through all of this without an end, such as
+            // through the pieces of a message. What waits for its turn is not what waits for the system.
+            let turn = ready!(poll_proceed(cx));
             self.ahead.give(into);
+            turn.made_progress();
             return Poll::Ready(Ok(()));
         }
         loop {
@@ -174,6 +176,8 @@ impl AsyncWrite for LinkStream {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -183,7 +187,7 @@ mod tests {
     async fn pair() -> (LinkStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Link::new(listener.accept().await.unwrap().0).stream(), client)
+        (Link::new(listener.accept().await.unwrap().0).1, client)
     }
 
     /// All that comes to the end, read so much at a time.
@@ -207,6 +211,25 @@ mod tests {
             assert!(read_all(&mut stream, 1_024).await == sent, "{bytes}");
             assert_eq!((stream.ahead.is_empty(), stream.ahead.bytes.capacity()), (true, 0));
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_read_ahead_is_given_in_turns() {
+        const BYTES: usize = 2_000;
+        let (mut stream, mut client) = pair().await;
+        client.write_all(&[0; BYTES]).await.unwrap();
+        client.shutdown().await.unwrap();
+        stream.link.0.stream.readable().await.unwrap();
+        let one_turn = poll_fn(|cx| {
+            let mut given = 0;
+            while Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut [0])).is_ready() {
+                given += 1;
+            }
+            Poll::Ready(given)
+        });
+        let given = one_turn.await;
+        assert!((1..BYTES / 2).contains(&given), "{given}");
+        assert_eq!(read_all(&mut stream, 1).await.len(), BYTES - given);
     }
 
     #[tokio::test]

@@ -88,8 +88,8 @@ async fn answer(stream: TcpStream, routes: Router, lifecycle: Lifecycle) {
         debug!(%error, "a connection was gone at once");
         return;
     }
-    let link = Link::new(stream);
-    let (routes, stream) = (TowerToHyperService::new(routes), link.stream());
+    let (link, stream) = Link::new(stream);
+    let routes = TowerToHyperService::new(routes);
     let service = service_fn(move |mut request: hyper::Request<_>| {
         request.extensions_mut().insert(link.clone());
         routes.call(request)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use futures_util::{SinkExt, StreamExt};
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::link::Link;
@@ -32,7 +33,8 @@ pub(super) struct Socket {
     link: Link,
     write_timeout: Duration,
     writing: Option<Progress>,
-    /// The library has no message, nor the beginning of one that could be completed without more from the client.
+    /// Neither the library nor what the link has read ahead has a message, nor the beginning of one that could be completed
+    /// without more from the client.
     drained: bool,
     /// Whose turn it is where both sides could move, so that neither starves the other.
     write_first: bool,
@@ -126,7 +128,8 @@ impl Socket {
             ready!(self.link.poll_readable(cx));
         }
         let message = self.socket.poll_next_unpin(cx);
-        self.drained = message.is_pending();
+        // Where it was only not its turn any more, the link may have more that was read already.
+        self.drained = message.is_pending() && has_budget_remaining();
         let message = ready!(message);
         if matches!(message, Some(Ok(Message::Ping(_)))) && !self.is_writing() {
             // The library has queued the answer.
