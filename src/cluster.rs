@@ -90,6 +90,7 @@ struct Inner {
     claims: Claims,
     metrics: Arc<Metrics>,
     view: Mutex<View>,
+    /// See [`Cluster::all_introduce`] and [`Cluster::is_calm`]. Written by `weigh` only.
     all_introduce: AtomicBool,
     calm: AtomicBool,
     doubt: Notify,
@@ -176,14 +177,13 @@ impl Cluster {
     /// The servers that are to be asked about everyone, whatever the registry says: those that cannot register their
     /// users, as they say; all of them where the registry has lost things or does not answer.
     pub fn asked(&self, registry_answers: bool) -> Vec<ServerId> {
-        let view = self.view();
-        let all = !registry_answers || view.absence_is_unknown(Instant::now());
-        if !all && !view.any_is_degraded() {
-            return Vec::new();
-        }
+        self.asked_by(&self.view(), registry_answers)
+    }
+
+    fn asked_by(&self, view: &View, registry_answers: bool) -> Vec<ServerId> {
         // One whose stream is being built again is asked, too: what it then does not get in time, it is told to look for.
-        let others = self.0.peers.servers().into_iter().map(|(server, _)| server);
-        others.filter(|server| all || view.is_degraded(server)).collect()
+        let others = || self.0.peers.servers().into_iter().map(|(server, _)| server).collect();
+        view.asked(registry_answers, Instant::now(), others)
     }
 
     /// Whether all other servers tell this one of the users that they share with it.
@@ -204,12 +204,14 @@ impl Cluster {
         OpenStream { cluster: self.clone(), server: server.clone(), boot }
     }
 
+    /// Says anew what follows from the view; after each change of it.
     fn weigh(&self) {
         let view = self.view();
         let all_introduce = view.all_introduce(&self.0.own);
+        let calm = all_introduce && self.asked_by(&view, true).is_empty();
         // Under the view's lock, so that the last word is the latest.
         self.0.all_introduce.store(all_introduce, Relaxed);
-        self.0.calm.store(all_introduce && view.none_is_asked(), Relaxed);
+        self.0.calm.store(calm, Relaxed);
     }
 
     /// What this server knows of another one.

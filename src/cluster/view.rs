@@ -57,15 +57,24 @@ impl View {
     }
 
     /// The registry has lost things so lately that servers may not have noticed yet.
-    pub(super) fn absence_is_unknown(&self, now: Instant) -> bool {
+    fn absence_is_unknown(&self, now: Instant) -> bool {
         self.failing || self.suspect_until.is_some_and(|end| now < end)
     }
 
-    /// Whether there is no reason to ask a server about users whom the registry does not place there. There may be one for
-    /// a moment longer than [`absence_is_unknown`](Self::absence_is_unknown) says. What is heard of a server that is not
-    /// known, or not any more, is none.
-    pub(super) fn none_is_asked(&self) -> bool {
-        !self.failing && self.suspect_until.is_none() && !self.boots.keys().any(|server| self.is_degraded(server))
+    /// Who of the others is to be asked about users whom the registry does not place there: those that cannot register
+    /// theirs, as they say; all where the registry does not answer, or has lost things. They are listed only where there is
+    /// a reason.
+    pub(super) fn asked(
+        &self,
+        registry_answers: bool,
+        now: Instant,
+        others: impl FnOnce() -> Vec<ServerId>,
+    ) -> Vec<ServerId> {
+        let all = !registry_answers || self.absence_is_unknown(now);
+        if !all && !self.any_is_degraded() {
+            return Vec::new();
+        }
+        others().into_iter().filter(|server| all || self.is_degraded(server)).collect()
     }
 
     /// Takes what a server says of itself. Whether it has dropped messages for this one since it last said so.
@@ -107,11 +116,11 @@ impl View {
         self.boots.iter().all(|(server, boot)| server == own || introduces(server, *boot))
     }
 
-    pub(super) fn any_is_degraded(&self) -> bool {
+    fn any_is_degraded(&self) -> bool {
         self.statuses.values().any(|(_, status)| status.degraded)
     }
 
-    pub(super) fn is_degraded(&self, server: &ServerId) -> bool {
+    fn is_degraded(&self, server: &ServerId) -> bool {
         self.statuses.get(server).is_some_and(|(_, status)| status.degraded)
     }
 
@@ -181,22 +190,30 @@ mod tests {
     }
 
     #[test]
-    fn someone_is_asked_while_a_server_that_is_known_is_degraded_or_the_registry_may_have_lost_users() {
-        let (mut view, other, now) = (View::default(), "b".parse().unwrap(), Instant::now());
+    fn of_those_that_are_there_the_degraded_are_asked_and_all_where_the_registry_may_have_lost_users() {
+        let (mut view, now) = (View::default(), Instant::now());
+        let (b, c, gone): (ServerId, ServerId, ServerId) =
+            ("b".parse().unwrap(), "c".parse().unwrap(), "gone".parse().unwrap());
+        let others = || vec![b.clone(), c.clone()];
         let degraded = wire::Status { degraded: true, ..wire::Status::default() };
-        assert!(view.none_is_asked());
-        view.heard(&other, BootId(2), degraded);
-        assert!(view.none_is_asked(), "it is not known yet");
-        view.look(&[row("b", 2)], &[]);
-        assert!(!view.none_is_asked());
-        view.look(&[], &[]);
-        view.heard(&other, BootId(2), degraded);
-        assert!(view.none_is_asked(), "it is gone, whatever it still says");
+        let listed = std::cell::Cell::new(false);
+        let noted = || {
+            listed.set(true);
+            others()
+        };
+        assert!(view.asked(true, now, noted).is_empty() && !listed.get());
+        view.heard(&gone, BootId(1), degraded);
+        assert!(view.asked(true, now, others).is_empty(), "it is gone, whatever it still says");
+        view.heard(&b, BootId(2), degraded);
+        assert_eq!(view.asked(true, now, others), std::slice::from_ref(&b));
+        assert_eq!(view.asked(false, now, others), others());
+        view.heard(&b, BootId(2), wire::Status::default());
         view.failing = true;
-        assert!(!view.none_is_asked());
+        assert_eq!(view.asked(true, now, others), others());
         view.failing = false;
-        view.suspect_until(now);
-        assert!(!view.none_is_asked() && view.take_end_of_suspicion(now) && view.none_is_asked());
+        view.suspect_until(now + Duration::from_secs(1));
+        assert_eq!(view.asked(true, now, others), others());
+        assert!(view.asked(true, now + Duration::from_secs(1), others).is_empty());
     }
 
     #[test]
