@@ -3,15 +3,16 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use minichat::ids::UserId;
-use minichat::protocol::{Frame, ServerFrame};
+use minichat::protocol::{ClientFrame, Frame, Parsed, ServerFrame};
 use minichat::sessions::Sessions;
 
 use crate::support::{body, drain, seats};
 
 fn frame() -> Frame {
     let (from, body) = ("user-1".parse().expect("a user"), body());
-    let body = serde_json::from_str(&body).expect("JSON");
-    ServerFrame::Signal { room: None, from: &from, body }.encode()
+    let said = format!("{{\"type\":\"signal\",\"to\":\"user-2\",\"body\":{body}}}");
+    let Ok(ClientFrame::Signal { body, .. }) = Parsed::read(&said).frame else { panic!("{said}") };
+    ServerFrame::Signal { room: None, from: &from, body: &body }.encode()
 }
 
 /// Users are looked up, as for a signal.

@@ -52,8 +52,8 @@ impl Batch {
     /// # Panics
     /// Where the buffer neither grows nor has room for [`encoded_len`](Self::encoded_len) bytes.
     pub fn encode(&self, to: &mut impl BufMut) {
-        // What fails is only that there is no room.
-        let _ = self.head.encode(to);
+        // Not `encode`, which writes nothing where there is no room, and says so.
+        self.head.encode_raw(to);
         let mut to = Written(to);
         self.items.iter().for_each(|item| to.nested(ITEMS, item));
     }
@@ -100,7 +100,7 @@ impl Encoder for BatchCodec {
     }
 }
 
-/// Where fields are written, or only measured: a message stands behind its length, so each is gone through twice.
+/// Where fields are written, or only measured: a message stands behind its length, so each is measured before it is written.
 trait Out {
     fn varint(&mut self, value: u64);
     fn bytes(&mut self, bytes: &[u8]);

@@ -95,11 +95,13 @@ impl Link {
         what: T,
         change: impl FnOnce(&mut Queue, T) -> R,
     ) -> Result<R, T> {
-        self.and_wake(
-            |state| {
-                if state.responds(now, patience) { Ok(change(&mut state.queue, what)) } else { Err(what) }
-            },
-        )
+        let mut state = self.lock();
+        if !state.responds(now, patience) {
+            return Err(what);
+        }
+        let result = change(&mut state.queue, what);
+        wake(state);
+        Ok(result)
     }
 
     pub(super) fn queue_bytes(&self) -> usize {
@@ -251,17 +253,21 @@ impl Link {
     fn and_wake<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
-        let waker = state.waker.take();
-        drop(state);
-        // Not under the lock, which the woken one takes at once.
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(state);
         result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has the stream look at what has changed, once the lock is given up: it takes it at once.
+fn wake(mut state: MutexGuard<'_, State>) {
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }
 

@@ -225,11 +225,10 @@ impl Queue {
             add(&self.stats.not_here, absent.len());
             if entry.item.is_stored() || entry.age(now) < VOLATILE_AGE {
                 let shared = entry.item.named(answer.elsewhere);
-                let item = entry.item;
                 let told = [(absent, false), (shared, true)].into_iter().filter(|(users, _)| !users.is_empty());
-                returned.extend(told.map(|(users, here)| Returned { item: Arc::clone(&item), users, here }));
-                done.push(item);
+                returned.extend(told.map(|(users, here)| Returned { item: Arc::clone(&entry.item), users, here }));
             }
+            done.push(entry.item);
         }
         (returned, done)
     }

@@ -9,6 +9,7 @@ mod fields;
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Code, Reject};
@@ -195,17 +196,17 @@ impl fmt::Debug for PushToken {
     }
 }
 
-/// What a message says: JSON that was checked when it was read, kept to the letter.
-#[derive(Debug)]
+/// What a message says: JSON that was checked when it was read, kept and written to the letter.
+#[derive(Debug, Serialize)]
 pub struct Body(Box<RawValue>);
 
 impl Body {
-    /// As a value to be encoded.
-    pub fn as_raw(&self) -> &RawValue {
-        &self.0
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        self.0.get()
     }
 
-    /// The JSON text.
+    /// The same, to be kept.
     pub fn into_text(self) -> Box<str> {
         self.0.into()
     }
@@ -213,7 +214,7 @@ impl Body {
 
 impl PartialEq for Body {
     fn eq(&self, other: &Self) -> bool {
-        self.0.get() == other.0.get()
+        self.as_str() == other.as_str()
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::{Close, Reject};
+use super::{Body, Close, Reject};
 use crate::ids::{Cid, MessageId, RoomId, ServerId, SessionId, UserId};
 
 /// What a frame takes at most as a rule, beside its body.
@@ -109,7 +109,7 @@ pub enum ServerFrame<'a> {
         /// From whom.
         from: &'a UserId,
         /// What.
-        body: &'a RawValue,
+        body: &'a Body,
     },
     /// Someone writes.
     Typing {
@@ -338,7 +338,7 @@ impl<'a> ServerFrame<'a> {
     fn usual_bytes(&self) -> usize {
         let body = match self {
             Self::Message(view) => view.body.map_or(0, str::len),
-            Self::Signal { body, .. } => body.get().len(),
+            Self::Signal { body, .. } => body.as_str().len(),
             _ => 0,
         };
         body + USUAL_BYTES

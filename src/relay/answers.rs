@@ -7,10 +7,13 @@ use tokio::time::Instant;
 
 use crate::wire;
 
-/// How many answers go back as soon as they are there, and of how many bytes of items, which the sender keeps until then.
-/// Of single ones fewer, as was always so: who reads no ranges may have little room.
+/// How many answers go back as soon as they are there.
 const ENOUGH: usize = 256;
+
+/// How many do to a peer that reads no ranges, where each is a message of its own inside the one of the stream.
 const ENOUGH_SINGLE: usize = 64;
+
+/// Answers to items of so many bytes go back as soon as they are there: the sender keeps the items until then.
 const ENOUGH_BYTES: usize = 256 * 1024;
 
 /// How long an answer may wait for others; far below the age at which a sender gives an item up.

@@ -193,13 +193,14 @@ impl Inbox {
             self.metrics.dropped(Drop::SignalTooOld);
             return answer;
         }
-        let sessions = |name: &str| SessionsOfOne::new(self.sessions.called(name));
-        let here = self.judge(&item, &mut answer, sessions);
-        let Ok(frame) = Frame::from_relay(item.frame.clone()) else { return answer };
-        match &item.receipt {
-            Some(grown) => self.receipt(&item, grown, &frame),
-            None => self.signal(&item, &here, &frame, &mut answer),
+        let frame = Frame::from_relay(item.frame.clone());
+        if let Some(grown) = &item.receipt {
+            self.judge(&item, &mut answer, |name| self.sessions.named(name));
+            frame.into_iter().for_each(|frame| self.receipt(&item, grown, &frame));
+            return answer;
         }
+        let here = self.judge(&item, &mut answer, |name| SessionsOfOne::new(self.sessions.called(name)));
+        frame.into_iter().for_each(|frame| self.signal(&item, &here, &frame, &mut answer));
         answer
     }
 

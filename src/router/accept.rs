@@ -39,9 +39,7 @@ impl Router {
     ) -> Result<Option<Frame>, Reject> {
         match frame {
             ClientFrame::Send { cid, to, body } => self.send(session, cid, to, body).await.map(|()| None),
-            ClientFrame::Signal { to, body } => {
-                self.signal(session, &to, body.as_raw()).await.map(|()| ok_if_marked(cid))
-            }
+            ClientFrame::Signal { to, body } => self.signal(session, &to, &body).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Typing(room) => self.typing(session, &room).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Ack(place) => self.position(session, place, false).await.map(|()| ok_if_marked(cid)),
             ClientFrame::Read(place) => self.position(session, place, true).await.map(|()| ok_if_marked(cid)),

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{Level, debug, enabled, info};
 
 use super::places::{ANSWERS_WITHIN, Places};
 use super::plan::{Share, plan};
@@ -219,17 +219,16 @@ impl Router {
         let now = Instant::now();
         let Some(server) = self.0.remembered.recall(user, now) else { return Some(publication) };
         let parts = &self.0.parts;
-        let stored = publication.seq > 0;
-        let into_item = |publication: Publication| {
-            for recipient in publication.audience() {
-                debug!(%recipient, target = %server, seq = publication.seq, "Forwarding message via gRPC");
-            }
-            publication.into_item()
-        };
+        let (seq, logged) = (publication.seq, enabled!(Level::DEBUG).then(|| user.clone()));
+        let into_item = Publication::into_item;
         match parts.peers.send_if_responding(&server, now.into_std(), ANSWERS_WITHIN, publication, into_item) {
             Ok(sent) => {
+                // Not where the item is queued, which is under a lock that a log must not hold.
+                if let Some(recipient) = logged {
+                    debug!(%recipient, target = %server, seq, "Forwarding message via gRPC");
+                }
                 parts.metrics.recalled_users.inc();
-                self.sent(&server, sent, stored);
+                self.sent(&server, sent, seq > 0);
                 None
             }
             Err(publication) => Some(publication),

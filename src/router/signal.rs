@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use serde_json::value::RawValue;
 use tokio::task::yield_now;
 
 use super::forward::Publication;
 use super::{CROWD, Router};
 use crate::ids::{RoomId, UserId};
 use crate::metrics::Drop;
-use crate::protocol::{Code, Frame, Reject, ServerFrame, Target};
+use crate::protocol::{Body, Code, Frame, Reject, ServerFrame, Target};
 use crate::sessions::{Push, Session};
 use crate::store::Error;
 
 impl Router {
-    pub(super) async fn signal(&self, session: &Arc<Session>, to: &Target, body: &RawValue) -> Result<(), Reject> {
+    pub(super) async fn signal(&self, session: &Arc<Session>, to: &Target, body: &Body) -> Result<(), Reject> {
         let (room, users) = match to {
             Target::User(user) => (None, vec![user.clone()]),
             Target::Room(room) => (Some(room), self.others_in(session, room).await?),

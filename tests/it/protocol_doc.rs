@@ -285,7 +285,8 @@ fn log_samples(ids: &Ids) -> Vec<(&'static str, Value)> {
     let past = ids.message(7_163_482_910_221_111, 41, 1_767_225_500_000);
     let dave = ["dave".parse().unwrap()];
     let (room, id) = (&ids.team, MessageId(7_163_482_910_221_234));
-    let pointer = serde_json::value::RawValue::from_string(r#"{"x":104,"y":33}"#.to_owned()).unwrap();
+    let pointed = Parsed::read(r#"{"type":"signal","to":"bob","body":{"x":104,"y":33}}"#).frame;
+    let Ok(ClientFrame::Signal { body: pointer, .. }) = pointed else { panic!("{pointed:?}") };
     vec![
         sample(&ServerFrame::Sent { cid: &sent, room, id, seq: 43, at: 1_767_225_600_000 }),
         sample(&ServerFrame::Message(MessageView { body: Some(r#"{"text":"Yes!"}"#), cid: Some(&own), ..said })),
