@@ -151,6 +151,7 @@ async fn the_hello_names_both_ends() {
     let hello = relay.streams()[0][0].hello.clone().unwrap();
     assert_eq!((hello.from.as_str(), hello.from_boot, hello.version.as_str()), ("local1", 1, "0.1.0"));
     assert_eq!((hello.to.as_str(), hello.to_boot), ("local2", 7));
+    assert!(hello.reads_ranges);
 }
 
 #[tokio::test]
@@ -181,6 +182,26 @@ async fn who_is_not_there_comes_back_and_nobody_else() {
     assert_eq!(client.hear_not_here().await, (2, vec!["bob".into(), "dave".into()]));
     client.count(|stats| &stats.answers, 3).await;
     assert!(client.heard.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn what_is_answered_in_ranges_is_done_with_and_who_is_not_there_comes_back() {
+    let relay = FakeRelay::start("local2", 7).await;
+    relay.answer_in_ranges();
+    relay.answer(|item| {
+        let not_here = if item.seq == 70 { vec![1] } else { vec![] };
+        vec![Answer { not_here, ..delivered(item) }]
+    });
+    let mut client = Client::connected(options(), &[&relay]).await;
+    client.send(&relay, 1..=1_000);
+    assert_eq!(client.hear_not_here().await, (70, vec!["carol".into()]));
+    client.count(|stats| &stats.answers, 1_000).await;
+    assert_eq!(client.peers.queue_bytes(), 0);
+    relay.cut();
+    client.hear_lost(&relay).await;
+    client.hear_connected(&relay).await;
+    let stats = client.peers.stats();
+    assert_eq!((stats.resent.load(Relaxed), stats.answers_unknown.load(Relaxed)), (0, 0));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ pub(crate) mod google;
 pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis;
+pub(crate) mod relay;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod target;

@@ -1,9 +1,19 @@
 //! The end of a server that was asked to end.
 
+use std::time::Duration;
+
+use jsonwebtoken::{EncodingKey, Header, encode, get_current_timestamp};
+use minichat::auth::LEEWAY;
+use minichat::clock::unix_ms;
+use serde_json::json;
+use tokio::time::sleep;
+
 use crate::support::client::Client;
 use crate::support::cluster::{Cluster, Options};
 use crate::support::server::Signal;
 use crate::support::wait::eventually;
+
+const JWT_SECRET: &str = "a secret of at least thirty-two bytes";
 
 /// The exit code of a process that was told twice.
 const INTERRUPTED: i32 = 130;
@@ -56,6 +66,37 @@ async fn sends_that_are_on_their_way_are_answered_before_the_end() {
     for cid in cids {
         alice.expect_sent(&cid).await;
     }
+    alice.expect_close(1001).await;
+    assert_eq!(cluster.server(1).wait_exit().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_token_that_ends_while_its_server_stops_does_not_cut_off_the_last_answers() {
+    let flags = vec![format!("--jwt-secret={JWT_SECRET}")];
+    let cluster = Cluster::with(Options { servers: 1, proxied: true, flags, ..Options::default() }).await;
+    // It is over, and taken for some seconds yet.
+    let exp = get_current_timestamp() - 1;
+    let until_end = |margin_ms: i64| {
+        let end = Duration::from_secs(exp) + LEEWAY;
+        let at = u64::try_from(end.as_millis()).unwrap().saturating_add_signed(margin_ms);
+        sleep(Duration::from_millis(at.saturating_sub(unix_ms())))
+    };
+    let key = EncodingKey::from_secret(JWT_SECRET.as_bytes()).unwrap();
+    let token = encode(&Header::default(), &json!({"sub": "alice", "exp": exp}), &key).unwrap();
+    let url = format!("ws://{}/ws?token={token}", cluster.server(1).addr());
+    let mut alice = Client::connect_with(&url, &[], json!({})).await;
+    alice.create("team", &["bob"]).await;
+
+    cluster.links(1).database.stall();
+    let cid = alice.send("team", "on its way").await;
+    alice.sync().await;
+    until_end(-500).await;
+    cluster.server(1).signal(Signal::Term);
+    cluster.server(1).until_logged(&["draining"]).await;
+    until_end(200).await;
+    cluster.links(1).database.heal();
+
+    alice.expect_sent(&cid).await;
     alice.expect_close(1001).await;
     assert_eq!(cluster.server(1).wait_exit().await, Some(0));
 }

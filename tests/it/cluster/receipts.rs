@@ -4,16 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use minichat::clock::unix_ms;
-use minichat::wire::relay_client::RelayClient;
-use minichat::wire::{Hello, Item, Receipt, RelayRequest};
+use minichat::wire::{Item, Receipt};
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use tokio_stream::StreamExt;
-use tonic::Request;
 
 use crate::support::client::Client;
-use crate::support::cluster::{Cluster, SECRET};
+use crate::support::cluster::Cluster;
+use crate::support::relay;
 
 const WRITES: &str = "minichat_position_writes_total";
 const LOOKUPS: &str = "minichat_lookups_total";
@@ -87,28 +85,6 @@ async fn the_receipts_of_one_round_share_a_look_up() {
     assert!(lookups <= writes, "{lookups} look-ups for {writes} writes");
 }
 
-/// What a server that this test plays says to `local1`.
-async fn relay(cluster: &Cluster, items: Vec<Item>) {
-    let url = format!("http://{}", cluster.server(1).relay_addr());
-    let boot = u64::from_str_radix(&cluster.boot(1).unwrap(), 16).unwrap();
-    let (from, to) = ("local9".to_owned(), "local1".to_owned());
-    let hello = Hello { from, from_boot: 1, to, to_boot: boot, version: "0".to_owned(), reads_ranges: false };
-    let count = items.len();
-    let requests = [
-        RelayRequest { hello: Some(hello), ..RelayRequest::default() },
-        RelayRequest { items, ..RelayRequest::default() },
-    ];
-    // The stream stays open until all is answered.
-    let said = tokio_stream::iter(requests).chain(tokio_stream::pending());
-    let mut request = Request::new(said);
-    request.metadata_mut().insert("authorization", format!("Bearer {SECRET}").parse().unwrap());
-    let mut answers = RelayClient::connect(url).await.unwrap().relay_message(request).await.unwrap().into_inner();
-    let mut answered = 0;
-    while answered < count {
-        answered += answers.message().await.unwrap().unwrap().answers.len();
-    }
-}
-
 /// Bob's receipt for alice, as another server relays it.
 fn relayed(id: u64, delivered: u64, read: u64) -> Item {
     let frame = json!({"type": "receipt", "room": "team", "user": "bob", "delivered": delivered, "read": read});
@@ -134,7 +110,7 @@ async fn of_a_receipt_that_is_late_only_what_is_further_is_shown() {
     let broken = Item { sender: String::new(), ..relayed(5, 90, 90) };
     let items = [(50, 9), (40, 9), (45, 8), (49, 10)];
     let items = items.iter().zip(1..).map(|(at, id)| relayed(id, at.0, at.1));
-    relay(&cluster, items.chain([broken, from_a_server_that_knows_no_receipts]).collect()).await;
+    relay::say(&cluster, items.chain([broken, from_a_server_that_knows_no_receipts]).collect(), false).await;
     let shown: Vec<_> =
         rest(&mut alice).await.iter().map(|frame| [&frame["delivered"], &frame["read"]].map(Value::as_u64)).collect();
     assert_eq!(shown, [[Some(50), Some(9)], [None, Some(10)], [Some(1), Some(1)]]);

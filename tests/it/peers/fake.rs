@@ -2,12 +2,13 @@
 //! turn into a black hole.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use minichat::ids::{BootId, ServerId};
 use minichat::registry::ServerRow;
 use minichat::wire::relay_server::{Relay, RelayServer};
-use minichat::wire::{Answer, Hello, Item, RelayRequest, RelayResponse, Status as Said};
+use minichat::wire::{Answer, Hello, Item, Range, RelayRequest, RelayResponse, Status as Said};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -36,6 +37,8 @@ struct Ears {
     streams: Mutex<Vec<Vec<RelayRequest>>>,
     refusals: Mutex<usize>,
     policy: Mutex<Policy>,
+    /// Whether what was delivered is said in ranges.
+    in_ranges: AtomicBool,
     /// Whether hellos are answered.
     admits: watch::Sender<bool>,
     /// Whether requests are read once the hello was answered.
@@ -56,6 +59,7 @@ impl FakeRelay {
             streams: Mutex::default(),
             refusals: Mutex::default(),
             policy: Mutex::new(Box::new(|item| vec![delivered(item)])),
+            in_ranges: AtomicBool::new(false),
             admits: watch::Sender::new(true),
             reads: watch::Sender::new(true),
             cuts: watch::Sender::new(0),
@@ -79,6 +83,11 @@ impl FakeRelay {
     /// From now on items are answered like this.
     pub(crate) fn answer(&self, policy: impl FnMut(&Item) -> Vec<Answer> + Send + 'static) {
         *self.ears.policy.lock().unwrap() = Box::new(policy);
+    }
+
+    /// From now on what was delivered is said in ranges.
+    pub(crate) fn answer_in_ranges(&self) {
+        self.ears.in_ranges.store(true, Relaxed);
     }
 
     /// Whether hellos are answered, or left waiting.
@@ -130,7 +139,23 @@ impl Drop for FakeRelay {
 }
 
 pub(crate) fn delivered(item: &Item) -> Answer {
-    Answer { id: item.id, ..Default::default() }
+    queued(item.id)
+}
+
+fn queued(id: u64) -> Answer {
+    Answer { id, ..Answer::default() }
+}
+
+/// Ids that follow each other, as ranges.
+fn ranges(ids: impl Iterator<Item = u64>) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some(range) if range.first + u64::from(range.count) == id => range.count += 1,
+            _ => ranges.push(Range { first: id, count: 1 }),
+        }
+    }
+    ranges
 }
 
 struct Service(Arc<Ears>);
@@ -191,7 +216,7 @@ impl Ears {
                 request = async { let _ = reads.wait_for(|reads| *reads).await; requests.message().await } => {
                     let Ok(Some(request)) = request else { return };
                     let response = self.hear(stream, request);
-                    if !response.answers.is_empty() {
+                    if response != RelayResponse::default() {
                         let _ = answers.send(Ok(response)).await;
                     }
                 }
@@ -201,9 +226,12 @@ impl Ears {
 
     fn hear(&self, stream: usize, request: RelayRequest) -> RelayResponse {
         let mut policy = self.policy.lock().unwrap();
-        let answers = request.items.iter().flat_map(&mut **policy).collect();
+        let answers: Vec<_> = request.items.iter().flat_map(&mut **policy).collect();
         self.streams.lock().unwrap()[stream].push(request);
-        RelayResponse { answers, ..RelayResponse::default() }
+        let in_ranges = self.in_ranges.load(Relaxed);
+        let (queued, answers): (Vec<_>, _) =
+            answers.into_iter().partition(|answer| in_ranges && *answer == queued(answer.id));
+        RelayResponse { answers, queued: ranges(queued.iter().map(|answer| answer.id)), ..RelayResponse::default() }
     }
 }
 

@@ -222,6 +222,25 @@ async fn what_comes_in_one_piece_with_the_request_is_not_lost() {
 }
 
 #[tokio::test]
+async fn what_comes_with_the_request_is_taken_in_order_even_if_it_is_much() {
+    const PINGS: usize = 1_000;
+    let server = Server::start(&[]).await;
+    let mut raw = Raw::open(server.addr()).await;
+    let mut bytes = request(server.addr(), "/ws?user=alice", &[]).into_bytes();
+    bytes.extend(frame(TEXT, b"{\"type\":\"hello\"}"));
+    for cid in 0..PINGS {
+        bytes.extend(frame(TEXT, format!("{{\"type\":\"ping\",\"cid\":\"{cid}\"}}").as_bytes()));
+    }
+    raw.write(&bytes).await;
+    raw.head().await;
+    raw.text_with("welcome").await;
+    for cid in 0..PINGS {
+        let pong = raw.text_with("pong").await;
+        assert!(pong.contains(&format!("\"cid\":\"{cid}\"")), "{pong} in place of {cid}");
+    }
+}
+
+#[tokio::test]
 async fn a_user_name_in_the_url_may_have_any_letter() {
     let server = Server::start(&[]).await;
     for name in ["a&b=c", "{x}", "Zoë 😀", "a*?[b", "日本"] {
