@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow, bail};
 use crate::args::{Args, Scenario};
 use crate::control::{Command, Shared, UNCOUNTED};
 use crate::plan::{Share, plan};
-use crate::readings::{Reading, Sources};
+use crate::readings::{Metrics, Reading, Sources};
 use crate::stats::Totals;
 use crate::traffic::Pace;
 use crate::worker::{Manner, Worker};
@@ -39,6 +39,8 @@ pub(crate) struct Measured {
     pub(crate) name: &'static str,
     pub(crate) before: Reading,
     pub(crate) after: Reading,
+    /// By how much the servers' counts have grown.
+    pub(crate) metrics: Metrics,
     /// How many connections came in it.
     pub(crate) connected: usize,
 }
@@ -94,6 +96,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Scenario::Burst => conductor.burst()?,
     }
     conductor.finish()
+}
+
+fn grown(before: &Metrics, after: &Metrics) -> Metrics {
+    let growth = |(name, count): (&String, &f64)| (name.clone(), count - before.get(name).unwrap_or(&0.0));
+    after.iter().map(growth).collect()
 }
 
 /// What the threads do alike; each sends its part of the rate.
@@ -236,13 +243,16 @@ impl Conductor<'_> {
         meanwhile: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let open = self.shared.open.load(Relaxed);
+        let counted_before = self.sources.metrics()?;
+        // Each reading takes a moment. Both are taken before the switch, so that what is used is of as long as what is counted.
         let before = self.sources.read()?;
         self.shared.count_for(self.spans.len());
         meanwhile(self)?;
-        self.shared.count_for(UNCOUNTED);
         let after = self.sources.read()?;
+        self.shared.count_for(UNCOUNTED);
         let connected = self.shared.open.load(Relaxed).saturating_sub(open);
-        self.spans.push(Measured { name, before, after, connected });
+        let metrics = grown(&counted_before, &self.sources.metrics()?);
+        self.spans.push(Measured { name, before, after, metrics, connected });
         Ok(())
     }
 

@@ -27,14 +27,35 @@ pub(crate) enum Command {
 /// No span is counted.
 pub(crate) const UNCOUNTED: usize = usize::MAX;
 
+/// The most counted spans of a run.
+const MOST_SPANS: usize = 8;
+
+/// When a span began and ended, in ns since the start of the process; what is not yet is at the end of time.
+#[derive(Debug)]
+struct SpanTime {
+    began: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Default for SpanTime {
+    fn default() -> Self {
+        Self { began: AtomicU64::new(u64::MAX), ended: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl SpanTime {
+    fn has(&self, at: u64) -> bool {
+        self.began.load(Relaxed) <= at && at < self.ended.load(Relaxed)
+    }
+}
+
 /// What all threads see.
 #[derive(Debug)]
 pub(crate) struct Shared {
     started: Instant,
     /// The span that is counted now.
     span: AtomicUsize,
-    /// When it began.
-    span_began: AtomicU64,
+    times: [SpanTime; MOST_SPANS],
     /// Connections that have had their welcome and are there still.
     pub(crate) open: AtomicUsize,
     /// Rooms that were made.
@@ -50,7 +71,7 @@ impl Default for Shared {
         Self {
             started: Instant::now(),
             span: AtomicUsize::new(UNCOUNTED),
-            span_began: AtomicU64::new(0),
+            times: Default::default(),
             open: AtomicUsize::new(0),
             rooms: AtomicUsize::new(0),
             expected: AtomicU64::new(0),
@@ -68,13 +89,41 @@ impl Shared {
 
     /// From now on things count for this span, or for none.
     pub(crate) fn count_for(&self, span: usize) {
-        self.span_began.store(self.now(), Relaxed);
-        self.span.store(span, Relaxed);
+        let now = self.now();
+        if let Some(last) = self.times.get(self.span.swap(span, Relaxed)) {
+            last.ended.store(now, Relaxed);
+        }
+        if let Some(next) = self.times.get(span) {
+            next.began.store(now, Relaxed);
+        }
     }
 
-    /// The span that is counted, and when it began.
-    pub(crate) fn span(&self) -> (Option<usize>, u64) {
+    /// The span that is counted now.
+    pub(crate) fn span(&self) -> Option<usize> {
         let span = self.span.load(Relaxed);
-        ((span != UNCOUNTED).then_some(span), self.span_began.load(Relaxed))
+        (span != UNCOUNTED).then_some(span)
+    }
+
+    /// The span in which this time was. What was meant to be done then belongs to it however late it is done: else the
+    /// longest waits would belong to none.
+    pub(crate) fn span_at(&self, at: u64) -> Option<usize> {
+        self.times.iter().position(|time| time.has(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_belongs_to_the_span_in_which_it_was() {
+        let shared = Shared::default();
+        let at = |span| {
+            shared.count_for(span);
+            shared.now()
+        };
+        let (first, between, second) = (at(0), at(UNCOUNTED), at(1));
+        assert_eq!([first, between, second].map(|at| shared.span_at(at)), [Some(0), None, Some(1)]);
+        assert_eq!(shared.span(), Some(1));
     }
 }

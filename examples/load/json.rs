@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::args::Kind;
-use crate::report::{QUANTILES, lost};
+use crate::report::{QUANTILES, lost, surplus};
 use crate::stats::{Times, Totals};
 use crate::view::{Used, View};
 
@@ -40,6 +40,8 @@ impl View<'_> {
             "connect_ms": times_json(&span.connects),
             "lost": lost(totals),
             "doubled": totals.doubled,
+            "strayed": totals.strayed,
+            "surplus": surplus(totals),
             "out_of_order": totals.out_of_order,
             "unsent": totals.unsent,
             "stalls": totals.stalls,
@@ -49,16 +51,13 @@ impl View<'_> {
             "loopback_bytes": self.loopback(),
             "processes": self.used().iter().map(|used| self.process_json(used)).collect::<Value>(),
         });
+        line["load_share"] = json!(self.share_of_load());
         line["per"] = json!(self.unit());
         line["cpu_us_per"] = json!(self.per().map(|per| self.cpu_of_servers() * 1e6 / per));
         line["connect_cpu_us"] = json!(self.cpu_per_connect().map(|cpu| cpu * 1e6));
         line["loopback_bytes_per"] = json!(self.per().map(|per| self.loopback() / per));
         for name in METRICS {
-            line[name] = if args.admins.is_empty() {
-                Value::Null
-            } else {
-                json!(self.metric(&format!("minichat_{name}_total")))
-            };
+            line[name] = json!(self.metric(&format!("minichat_{name}_total")));
         }
         args.tags.iter().for_each(|(name, value)| line[name] = json!(value));
         line

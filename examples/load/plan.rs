@@ -2,6 +2,7 @@
 //!
 //! The two of a pair, and the members of a room, belong to one thread: so no thread waits for another.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::args::{Args, Placing, Scenario};
@@ -46,6 +47,8 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) flows: Vec<Flow>,
+    /// Indices of all its users.
+    pub(crate) members: Range<usize>,
     /// For how many of the counted each message is.
     pub(crate) recipients: u32,
     /// Writes only when a burst is asked for.
@@ -140,7 +143,12 @@ impl Planner<'_> {
             share.rooms.extend(first.map(|frame| NewRoom { creator: from, frame }));
         }
         let recipients = u32::from(role == Role::Counted);
-        share.groups.push(Group { flows: vec![Flow { from, target }], recipients, burst: false });
+        share.groups.push(Group {
+            flows: vec![Flow { from, target }],
+            members: from..to + 1,
+            recipients,
+            burst: false,
+        });
     }
 
     /// The threads of pairs. A room with a burst has the last one for itself, where there are several: what the others
@@ -166,7 +174,8 @@ impl Planner<'_> {
         let flows = writers.map(|(&from, _)| Flow { from, target: target.clone() }).collect();
         let counted = roles.iter().filter(|role| **role == Role::Counted).count() as u32;
         let burst = self.args.scenario == Scenario::Burst;
-        share.groups.push(Group { flows, recipients: counted.saturating_sub(1), burst });
+        let all = members[0]..members[0] + members.len();
+        share.groups.push(Group { flows, members: all, recipients: counted.saturating_sub(1), burst });
         let others: Vec<String> = members[1..].iter().map(|&member| share.users[member].name.clone()).collect();
         let create = dialect.create(&name, &others);
         share.rooms.extend(create.map(|frame| NewRoom { creator: members[0], frame }));

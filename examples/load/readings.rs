@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 /// How long a server may take to show its metrics.
 const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// In how many parts of a second the kernel shows CPU time.
-const TICKS_PER_SECOND: f64 = 100.0;
-
 /// What to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
@@ -20,17 +17,18 @@ pub(crate) struct Sources {
     pub(crate) admins: Vec<SocketAddr>,
 }
 
-/// All of it at one time.
+/// What was used up to one time.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) at: Instant,
     /// In the order of the sources.
     pub(crate) processes: Vec<Usage>,
-    /// Sums over all servers, by the name of the metric without labels.
-    pub(crate) metrics: BTreeMap<String, f64>,
     /// Bytes that went over the loopback device.
     pub(crate) loopback: u64,
 }
+
+/// What servers count: sums over all of them, by the name of the metric without labels.
+pub(crate) type Metrics = BTreeMap<String, f64>;
 
 /// What a process, with its children, has used.
 #[derive(Debug, Default, Clone, Copy)]
@@ -44,19 +42,27 @@ pub(crate) struct Usage {
 }
 
 impl Sources {
-    /// Reads everything.
-    pub(crate) fn read(&self) -> io::Result<Reading> {
-        let mut metrics = BTreeMap::new();
+    /// Reads the servers' metrics. That costs the servers something: to be done outside of what is counted, whose metrics
+    /// are then of a time that is longer by as much.
+    pub(crate) fn metrics(&self) -> io::Result<Metrics> {
+        let mut metrics = Metrics::new();
         for admin in &self.admins {
-            add_metrics(&mut metrics, &get(*admin)?);
+            let page = get(*admin);
+            let page = page.map_err(|error| io::Error::new(error.kind(), format!("metrics of {admin}: {error}")))?;
+            add_metrics(&mut metrics, &page);
         }
+        Ok(metrics)
+    }
+
+    /// Reads what was used.
+    pub(crate) fn read(&self) -> io::Result<Reading> {
         let children = children();
         let usage = |(name, pid): &(String, u32)| {
             tree_usage(*pid, &children)
                 .map_err(|error| io::Error::new(error.kind(), format!("process {name}: {error}")))
         };
         let processes = self.processes.iter().map(usage).collect::<io::Result<_>>()?;
-        Ok(Reading { at: Instant::now(), processes, metrics, loopback: loopback_bytes()? })
+        Ok(Reading { at: Instant::now(), processes, loopback: loopback_bytes()? })
     }
 }
 
@@ -66,11 +72,12 @@ fn get(address: SocketAddr) -> io::Result<String> {
     write!(stream, "GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    Ok(text)
+    let status = text.split_whitespace().nth(1).unwrap_or("nothing");
+    if status == "200" { Ok(text) } else { Err(io::Error::other(format!("it answers {status}"))) }
 }
 
 /// Adds each number of a page under its name; what differs by labels only is summed.
-fn add_metrics(sums: &mut BTreeMap<String, f64>, page: &str) {
+fn add_metrics(sums: &mut Metrics, page: &str) {
     for line in page.lines().filter(|line| line.starts_with("minichat_")) {
         let Some((name, value)) = line.rsplit_once(' ') else { continue };
         let name = name.split('{').next().unwrap_or(name);
@@ -84,8 +91,8 @@ fn children() -> HashMap<u32, Vec<u32>> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
         // A process may be gone by now.
-        if let Ok(stat) = Stat::read(pid) {
-            children.entry(stat.parent).or_default().push(pid);
+        if let Ok(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
         }
     }
     children
@@ -107,20 +114,31 @@ fn tree_usage(pid: u32, children: &HashMap<u32, Vec<u32>>) -> io::Result<Usage> 
 fn usage(pid: u32) -> io::Result<Usage> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| status.lines().find_map(|line| number_after(line, name)).unwrap_or(0) * 1024;
+    let threads = threads(pid)?;
     Ok(Usage {
-        cpu_seconds: Stat::read(pid)?.cpu_seconds,
-        switches: switches(pid)?,
+        cpu_seconds: threads.cpu_ns as f64 / 1e9,
+        switches: threads.switches,
         rss: kib("VmRSS:"),
         peak_rss: kib("VmHWM:"),
     })
 }
 
-/// Of all threads that are there: one that has ended takes its count with it.
-fn switches(pid: u32) -> io::Result<u64> {
-    let mut sum = 0;
+#[derive(Debug, Default)]
+struct Threads {
+    cpu_ns: u64,
+    switches: u64,
+}
+
+/// What all threads that are there have used: one that has ended takes its part with it. The scheduler's own count of CPU
+/// time is in ns; that of the whole process is shown in hundredths of a second, which is much for what costs microseconds.
+fn threads(pid: u32) -> io::Result<Threads> {
+    let mut sum = Threads::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        sum += status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(last_number).sum::<u64>();
+        let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let status = read("status");
+        sum.switches +=
+            status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(last_number).sum::<u64>();
+        sum.cpu_ns += read("schedstat").split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(sum)
 }
@@ -133,19 +151,11 @@ fn last_number(line: &str) -> Option<u64> {
     line.split_whitespace().next_back()?.parse().ok()
 }
 
-struct Stat {
-    parent: u32,
-    cpu_seconds: f64,
-}
-
-impl Stat {
-    fn read(pid: u32) -> io::Result<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The name, in parentheses, may have blanks.
-        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let number = |place: usize| fields.get(place).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-        Ok(Self { parent: number(1) as u32, cpu_seconds: (number(11) + number(12)) as f64 / TICKS_PER_SECOND })
-    }
+fn parent(pid: u32) -> io::Result<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name, in parentheses, may have blanks.
+    let mut fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.nth(1).and_then(|field| field.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What was received over the loopback device is what was sent over it.
@@ -160,7 +170,7 @@ mod tests {
 
     #[test]
     fn metrics_of_several_servers_and_labels_are_summed() {
-        let mut sums = BTreeMap::new();
+        let mut sums = Metrics::new();
         for page in [
             "# HELP x\nminichat_drops_total{reason=\"a\"} 1\nminichat_drops_total{reason=\"b\"} 2",
             "minichat_drops_total{reason=\"a\"} 4",
@@ -174,6 +184,7 @@ mod tests {
     fn this_process_has_used_something() {
         let sources = Sources { processes: vec![("this".into(), std::process::id())], admins: Vec::new() };
         let reading = sources.read().unwrap();
-        assert!(reading.processes[0].rss > 0 && reading.processes[0].peak_rss > 0);
+        let Usage { cpu_seconds, rss, peak_rss, .. } = reading.processes[0];
+        assert!(cpu_seconds > 0.0 && rss > 0 && peak_rss > 0);
     }
 }

@@ -26,7 +26,7 @@ struct Received {
 }
 
 impl Receipts {
-    /// Takes a signal: its number in its flow.
+    /// Takes what somebody said: its number in its flow.
     pub(crate) fn signal(&mut self, connection: usize, flow: u32, number: u32) -> Place {
         self.signals.entry((connection as u32, flow)).or_default().take(number.into())
     }
@@ -45,6 +45,7 @@ impl Receipts {
 
     /// Forgets the log of connections from this number on: when they come back they may be given it again.
     pub(crate) fn forget_from(&mut self, connection: usize) {
+        self.signals.retain(|(of, _), _| (*of as usize) < connection);
         let gone = self.rooms.iter_mut().filter(|received| received.connection >= connection);
         gone.for_each(|received| (received.sequence, received.acked) = Default::default());
     }

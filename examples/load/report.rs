@@ -57,13 +57,18 @@ pub(crate) fn lost(totals: &Totals) -> u64 {
     totals.expected.saturating_sub(totals.delivered)
 }
 
+/// Deliveries that nobody knows of why they came.
+pub(crate) fn surplus(totals: &Totals) -> u64 {
+    totals.delivered.saturating_sub(totals.expected)
+}
+
 fn faults(text: &mut String, totals: &Totals) {
-    let Totals { expected, doubled, out_of_order, stalls, unsent, .. } = totals;
-    let lost = lost(totals);
+    let Totals { expected, doubled, strayed, out_of_order, stalls, unsent, .. } = totals;
+    let (lost, surplus) = (lost(totals), surplus(totals));
     let _ = writeln!(
         text,
         "whole run: {expected} deliveries due, {lost} lost, {doubled} doubled, {out_of_order} out of order, \
-         {unsent} messages not written, {stalls} stalls"
+         {strayed} to others, {surplus} too many, {unsent} messages not written, {stalls} stalls"
     );
     for (what, counts) in [("connections that", &totals.ended), ("errors with code", &totals.errors)] {
         for (name, count) in counts {

@@ -1,12 +1,14 @@
 //! Whether numbers come each once and in order.
 
 /// What a number is to those that came before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// Higher than all.
     Next,
     /// New, and lower than one that came before it.
     Late,
+    /// Too far below the highest to say whether it came before.
+    Unknown,
     /// It came before.
     Again,
 }
@@ -14,7 +16,7 @@ pub(crate) enum Place {
 /// How far below the highest a number is still known for certain.
 const WINDOW: u64 = 64;
 
-/// The numbers that came. What is further below the highest than [`WINDOW`] counts as late.
+/// The numbers that came.
 #[derive(Debug, Default)]
 pub(crate) struct Sequence {
     highest: u64,
@@ -33,7 +35,7 @@ impl Sequence {
         }
         let below = self.highest - number;
         if below >= WINDOW {
-            return Place::Late;
+            return Place::Unknown;
         }
         let bit = 1 << below;
         let place = if self.seen & bit == 0 { Place::Late } else { Place::Again };
@@ -54,8 +56,8 @@ mod tests {
     #[test]
     fn repeats_and_late_comers_are_told_apart() {
         let mut sequence = Sequence::default();
-        let places = [5, 6, 9, 7, 9, 7, 8, 100, 9].map(|number| sequence.take(number));
-        use Place::{Again, Late, Next};
-        assert_eq!(places, [Next, Next, Next, Late, Again, Again, Late, Next, Late]);
+        let places = [5, 6, 9, 7, 9, 7, 8, 100, 9, 80].map(|number| sequence.take(number));
+        use Place::{Again, Late, Next, Unknown};
+        assert_eq!(places, [Next, Next, Next, Late, Again, Again, Late, Next, Unknown, Late]);
     }
 }

@@ -152,7 +152,11 @@ impl Worker {
             Heard::Message { room, seq, mark } => {
                 let place = self.receipts.entry(socket, room, seq);
                 match mark {
-                    Some(mark) => self.delivered(socket, place, mark, now),
+                    // The log may be in order and what its senders said not, or be there twice.
+                    Some(mark) => {
+                        let place = place.max(self.receipts.signal(socket, mark.flow, mark.number));
+                        self.delivered(socket, place, mark, now);
+                    }
                     None => self.judge(place),
                 }
             }
@@ -182,8 +186,8 @@ impl Worker {
         self.sockets[socket].stage = Stage::Open;
         self.dialer.done();
         self.shared.open.fetch_add(1, Relaxed);
-        if let (Some(span), _) = self.shared.span() {
-            let dialed = self.sockets[socket].dialed;
+        let dialed = self.sockets[socket].dialed;
+        if let Some(span) = self.shared.span_at(dialed) {
             self.totals.span(span).connects.add(now.saturating_sub(dialed));
         }
     }
@@ -195,9 +199,7 @@ impl Worker {
     }
 
     fn committed(&mut self, mark: Mark, now: u64) {
-        if let (Some(span), began) = self.shared.span()
-            && mark.at >= began
-        {
+        if let Some(span) = self.shared.span_at(mark.at) {
             self.totals.span(span).commits.add(now.saturating_sub(mark.at));
         }
     }
@@ -206,25 +208,27 @@ impl Worker {
     fn judge(&mut self, place: Place) {
         match place {
             Place::Next => {}
-            Place::Late => self.totals.out_of_order += 1,
+            Place::Late | Place::Unknown => self.totals.out_of_order += 1,
             Place::Again => self.totals.doubled += 1,
         }
     }
 
     fn delivered(&mut self, socket: usize, place: Place, mark: Mark, now: u64) {
+        if !self.traffic.is_for(mark.flow, socket) {
+            self.totals.strayed += 1;
+            return;
+        }
         self.judge(place);
-        if place == Place::Again || self.users[socket].role != Role::Counted {
+        if matches!(place, Place::Again | Place::Unknown) || self.users[socket].role != Role::Counted {
             return;
         }
         self.totals.delivered += 1;
         self.shared.delivered.fetch_add(1, Relaxed);
-        if let (Some(span), began) = self.shared.span() {
-            let span = self.totals.span(span);
-            span.delivered += 1;
-            // What was meant to be sent before it began is not its own.
-            if mark.at >= began {
-                span.latency.add(now.saturating_sub(mark.at));
-            }
+        if let Some(span) = self.shared.span() {
+            self.totals.span(span).delivered += 1;
+        }
+        if let Some(span) = self.shared.span_at(mark.at) {
+            self.totals.span(span).latency.add(now.saturating_sub(mark.at));
         }
         if let Some(group) = self.traffic.arrived(mark.flow, now) {
             self.refill(group, now);
@@ -270,7 +274,7 @@ impl Worker {
         self.scratch = text;
         self.totals.expected += u64::from(due.recipients);
         self.shared.expected.fetch_add(due.recipients.into(), Relaxed);
-        if let (Some(span), _) = self.shared.span() {
+        if let Some(span) = self.shared.span() {
             self.totals.span(span).sent += 1;
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Totals {
     pub(crate) delivered: u64,
     /// Those that came again.
     pub(crate) doubled: u64,
+    /// Those that came to somebody they were not for.
+    pub(crate) strayed: u64,
     /// Those that came after a later one.
     pub(crate) out_of_order: u64,
     /// Messages that could not even be written, because the connection was gone or took nothing.
@@ -112,6 +114,7 @@ impl AddAssign for Totals {
         self.expected += other.expected;
         self.delivered += other.delivered;
         self.doubled += other.doubled;
+        self.strayed += other.strayed;
         self.out_of_order += other.out_of_order;
         self.unsent += other.unsent;
         self.stalls += other.stalls;

@@ -28,15 +28,17 @@ impl View<'_> {
         let Some(per) = self.per() else { return };
         let _ = writeln!(text, "  per {}: {:.0} loopback bytes", self.unit(), self.loopback() / per);
         if !self.args.admins.is_empty() {
-            let each = |name: &str| self.metric(name) / per;
+            let shown = |name: &str, per: f64, digits: usize| {
+                self.metric(name).map_or("unknown".to_owned(), |count| format!("{:.digits$}", count / per))
+            };
             let _ = writeln!(
                 text,
-                "  per {}: {:.4} look-ups, {:.3} relay items in {:.3} stream messages; {:.0} wasted relays in all",
+                "  per {}: {} look-ups, {} relay items in {} stream messages; {} wasted relays in all",
                 self.unit(),
-                each("minichat_lookups_total"),
-                each("minichat_relay_items_sent_total"),
-                each("minichat_relay_messages_sent_total"),
-                self.metric("minichat_wasted_relays_total")
+                shown("minichat_lookups_total", per, 4),
+                shown("minichat_relay_items_sent_total", per, 3),
+                shown("minichat_relay_messages_sent_total", per, 3),
+                shown("minichat_wasted_relays_total", 1.0, 0)
             );
         }
     }

@@ -1,5 +1,7 @@
 //! Who sends when: a closed loop keeps so many messages on their way, an open loop goes by the clock.
 
+use std::ops::Range;
+
 use crate::plan::{Flow, Group};
 
 /// How long a closed loop waits without any progress before it takes what is on its way for lost, in ns.
@@ -53,6 +55,7 @@ struct Turns {
     flows: u32,
     turn: u32,
     recipients: u32,
+    members: Range<usize>,
     /// Deliveries that are on their way.
     outstanding: u32,
     /// When something last came of it.
@@ -67,7 +70,8 @@ impl Traffic {
         traffic.steady = steady.len();
         for group in steady.into_iter().chain(bursting) {
             let (first, flows) = (traffic.flows.len() as u32, group.flows.len() as u32);
-            let turns = Turns { first, flows, turn: 0, recipients: group.recipients, outstanding: 0, progress: 0 };
+            let Group { recipients, members, .. } = group;
+            let turns = Turns { first, flows, turn: 0, recipients, members, outstanding: 0, progress: 0 };
             let number = traffic.groups.len() as u32;
             traffic.flows.extend(group.flows.into_iter().map(|flow| Numbered { flow, group: number, sent: 0 }));
             traffic.groups.push(turns);
@@ -89,6 +93,12 @@ impl Traffic {
     /// The flow of that number: its user and its target.
     pub(crate) fn flow(&self, flow: u32) -> Option<&Flow> {
         self.flows.get(flow as usize).map(|numbered| &numbered.flow)
+    }
+
+    /// Whether what comes of this flow is for that user: for all of its group but the one who writes.
+    pub(crate) fn is_for(&self, flow: u32, user: usize) -> bool {
+        let Some(numbered) = self.flows.get(flow as usize) else { return false };
+        numbered.flow.from != user && self.groups[numbered.group as usize].members.contains(&user)
     }
 
     /// How many groups write by themselves; they come first.
@@ -159,7 +169,7 @@ mod tests {
 
     fn traffic(pace: Pace) -> Traffic {
         let flows = (0..3).map(|from| Flow { from, target: String::new() }).collect();
-        Traffic::new(vec![Group { flows, recipients: 2, burst: false }], pace)
+        Traffic::new(vec![Group { flows, members: 0..3, recipients: 2, burst: false }], pace)
     }
 
     #[test]
@@ -173,6 +183,13 @@ mod tests {
         assert!(traffic.due_by_window(0, 6).is_none());
         traffic.arrived(0, 6);
         assert!(traffic.due_by_window(0, 6).is_some_and(|due| due.flow == 2 && due.number == 1));
+    }
+
+    #[test]
+    fn what_comes_of_a_flow_is_for_all_of_its_group_but_its_writer() {
+        let traffic = traffic(Pace::Window(1));
+        assert_eq!([0, 1, 2, 3].map(|user| traffic.is_for(1, user)), [true, false, true, false]);
+        assert!(!traffic.is_for(3, 0), "there is no such flow");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! A counted span as it is told: what was used, by what it is divided.
 
-use std::collections::BTreeMap;
-
 use crate::args::Args;
 use crate::conductor::Measured;
 use crate::readings::Usage;
@@ -71,9 +69,9 @@ impl View<'_> {
         cpu / self.seconds() / f64::from(self.args.threads)
     }
 
-    pub(crate) fn metric(&self, name: &str) -> f64 {
-        let of = |metrics: &BTreeMap<String, f64>| metrics.get(name).copied().unwrap_or(0.0);
-        of(&self.measured.after.metrics) - of(&self.measured.before.metrics)
+    /// By how much a count of the servers has grown; none where they do not show it.
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
+        self.measured.metrics.get(name).copied()
     }
 
     pub(crate) fn loopback(&self) -> f64 {
