@@ -67,7 +67,7 @@ SCENARIOS = {
               "--rate 500"),
     "storm-plain": ((2,), "cluster", ALL, "storm --connections 10000 --connect-rate 1000 --pairs 100 --rate 500"),
     "stopped": ((3,), "cluster", OURS, "stopped --pairs 200 --rate 500"),
-    "burst": ((2,), "cluster", OURS, "burst --pairs 200 --rate 500 --room-size 100 --burst 2000"),
+    "burst": ((2,), "cluster", ALL, "burst --pairs 200 --rate 500 --room-size 100 --burst 2000"),
     "slow": ((2,), "cluster", OURS, "slow --rooms 10 --room-size 20 --slow 2 --rate 1000 --payload 2048"),
 }
 
@@ -78,13 +78,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def until(what, is_so, process=None):
+def until(what, is_so, processes=()):
+    """Waits until something is so; ends with the last words of these where one of them has ended, or it takes too long."""
     deadline = time.monotonic() + START_LIMIT
     while not is_so():
-        if process is not None and process.poll() is not None:
-            sys.exit(f"{what}: the process has ended")
-        if time.monotonic() > deadline:
-            sys.exit(f"{what}: not in time")
+        ended = [process for process in processes if process.child.poll() is not None]
+        if ended or time.monotonic() > deadline:
+            words = "".join(f"\n{process.text()[-2000:]}" for process in ended or processes)
+            sys.exit(f"{what}: {'the process has ended' if ended else 'not in time'}{words}")
         time.sleep(0.05)
 
 
@@ -113,6 +114,14 @@ def is_ready(admin):
         return False
 
 
+def faults_of(line):
+    """What is not as it should be in the whole run that this line is of, in words."""
+    counts = {name: line[name] for name in ("lost", "doubled", "strayed", "surplus", "out_of_order", "unsent", "stalls")}
+    counts |= {f"connections that {why}": count for why, count in line["ended"].items()}
+    counts |= {f"errors {code}": count for code, count in line["errors"].items()}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
 class Process:
     """A child with its output in a file, ended at the end of the block."""
 
@@ -134,6 +143,14 @@ class Process:
                 self.child.kill()
                 self.child.wait()
 
+    def await_start(self, what, is_so):
+        """Waits for it, and leaves nothing running where it does not come."""
+        try:
+            until(what, is_so, [self])
+        except BaseException:
+            self.__exit__()
+            raise
+
     def text(self):
         return self.log.read_text(errors="replace")
 
@@ -145,7 +162,7 @@ class Redis(Process):
         self.port = free_port()
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", directory]
         super().__init__(command, f"{directory}/redis.log")
-        until("Redis", lambda: answers(self.port), self.child)
+        self.await_start("Redis", lambda: answers(self.port))
 
     def empty(self):
         subprocess.run(["redis-cli", "-p", str(self.port), "FLUSHALL"], check=True, stdout=subprocess.DEVNULL)
@@ -170,14 +187,19 @@ class Postgres(Process):
         subprocess.run(as_user + setup, check=True, stdout=subprocess.DEVNULL, cwd="/")
         command = [f"{found[0]}/postgres", "-D", data, "-k", data, "-p", str(self.port), "-c", "max_connections=200"]
         super().__init__(as_user + command, f"{directory}/postgres.log", cwd="/")
-        until("PostgreSQL", lambda: "ready to accept connections" in self.text(), self.child)
+        self.await_start("PostgreSQL", lambda: "ready to accept connections" in self.text())
 
     def fresh_database(self):
+        """Makes one, answers its URL, and drops the one before: what has to be cleaned in it would cost later runs."""
+        if self.count:
+            self.ask(f"DROP DATABASE run_{self.count} WITH (FORCE)", "CHECKPOINT")
         self.count += 1
-        name = f"run_{self.count}"
-        psql = ["psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q", "-c", f"CREATE DATABASE {name}"]
-        subprocess.run(psql, check=True)
-        return f"postgres://postgres@127.0.0.1:{self.port}/{name}"
+        self.ask(f"CREATE DATABASE run_{self.count}", "CHECKPOINT")
+        return f"postgres://postgres@127.0.0.1:{self.port}/run_{self.count}"
+
+    def ask(self, *statements):
+        psql = ["psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q"]
+        subprocess.run(psql + [word for statement in statements for word in ("-c", statement)], check=True)
 
 
 class Servers:
@@ -192,18 +214,25 @@ class Servers:
 
     def __enter__(self):
         self.home = tempfile.TemporaryDirectory(prefix="minichat-measure-")
+        try:
+            self.start_all()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start_all(self):
         database = self.postgres.fresh_database() if self.kind == "minichat" and self.store == "cluster" else None
         if self.redis:
             self.redis.empty()
         for number in range(1, self.count + 1):
             self.start(number, database)
         if self.kind == "minichat":
-            until("the servers", lambda: all(map(is_ready, self.admin)), self.processes[-1].child)
+            until("the servers", lambda: all(map(is_ready, self.admin)), self.processes)
         if self.kind in ROUTING:
-            until("the streams between the servers", self.is_connected, self.processes[-1].child)
+            until("the streams between the servers", self.is_connected, self.processes)
         if self.kind == "nats":
-            until("the routes between the servers", self.has_routes, self.processes[-1].child)
-        return self
+            until("the routes between the servers", self.has_routes, self.processes)
 
     def start(self, number, database):
         port, admin = free_port(), free_port()
@@ -225,7 +254,7 @@ class Servers:
                 command += [f"--relay-listen=127.0.0.1:{free_port()}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MINICHAT_")}
         self.processes.append(Process(command, f"{self.home.name}/{number}.log", cwd=self.home.name, env=environment))
-        until(f"server {number}", lambda: answers(port), self.processes[-1].child)
+        until(f"server {number}", lambda: answers(port), self.processes)
 
     def nats_config(self, number, port, admin):
         """Writes what a server of NATS is told, and answers where. It knows those before it; they tell of the others."""
@@ -311,6 +340,10 @@ def parse():
     for name in arguments.scenario or []:
         if name not in SCENARIOS:
             sys.exit(f"there is no scenario {name}")
+    if arguments.servers and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", arguments.servers):
+        sys.exit(f"--servers: not understood: {arguments.servers}; numbers from 1 on, such as 1,2,4,8")
+    if not any(runs(arguments)):
+        sys.exit("nothing to run: none of these systems can do any of these scenarios, or --repeat is below 1")
     return arguments
 
 
@@ -322,7 +355,8 @@ def runs(arguments):
             counts = [int(count) for count in arguments.servers.split(",")]
         for count in counts:
             for turn in range(1, arguments.repeat + 1):
-                for system, kind, binary in arguments.system:
+                # Every other round the other way round: what one leaves behind is not always the same one's to bear.
+                for system, kind, binary in arguments.system[::1 if turn % 2 else -1]:
                     if kind in kinds:
                         yield name, store, load, count, turn, system, kind, os.path.abspath(binary)
 
@@ -333,7 +367,7 @@ def medians(lines):
     for line in lines:
         groups.setdefault((line["measured"], line["servers"], line["system"], line["span"]), []).append(line)
     print(f"\n{'scenario':16} {'n':>2} {'system':10} {'span':8} {'runs':>4} {'per s':>9} {'CPU us per':>10} "
-          f"{'p50 ms':>8} {'p99 ms':>8} {'look-ups':>8} {'bytes per':>9} {'lost':>5}")
+          f"{'p50 ms':>8} {'p99 ms':>8} {'look-ups':>8} {'bytes per':>9} {'faulty':>6}")
     for (name, count, system, span), group in groups.items():
         def median(pick):
             values = [value for value in map(pick, group) if value is not None]
@@ -346,7 +380,7 @@ def medians(lines):
               f"{median(lambda line: line['delivered_per_s']):>9} {median(lambda line: line['cpu_us_per']):>10} "
               f"{median(lambda line: times(line).get('p50')):>8} {median(lambda line: times(line).get('p99')):>8} "
               f"{median(lambda line: line['lookups'] and line['lookups'] / max(line['delivered'], 1)):>8} "
-              f"{median(lambda line: line['loopback_bytes_per']):>9} {sum(line['lost'] for line in group):5}")
+              f"{median(lambda line: line['loopback_bytes_per']):>9} {sum(faults_of(line) != '' for line in group):6}")
 
 
 def lines_of(path):
@@ -366,7 +400,11 @@ def main():
             with Servers(kind, binary, count, store, None if alone else redis, None if alone else postgres) as servers:
                 tags = {"measured": name, "system": system, "round": turn, "store": store, "cpus": os.cpu_count()}
                 load = f"{load} {arguments.load_args}"
-                failed += servers.load(load, arguments.load, arguments.seconds, arguments.warm_up, out, tags) != 0
+                ran = servers.load(load, arguments.load, arguments.seconds, arguments.warm_up, out, tags) == 0
+                faults = faults_of(lines_of(out)[-1]) if ran else "the generator failed"
+                if faults:
+                    failed += 1
+                    print(f"A FAULTY RUN: {faults}", flush=True)
     medians(lines_of(out)[before:] if os.path.exists(out) else [])
     sys.exit(1 if failed else 0)
 

@@ -73,7 +73,7 @@ class Plot:
             self.text(self.x(count), HEIGHT - BOTTOM + 20, str(count), 'text-anchor="middle"')
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "servers", 'text-anchor="middle"')
         middle = (TOP + HEIGHT - BOTTOM) / 2
-        self.text(18, middle, "CPU us per delivered message, all servers and Redis",
+        self.text(18, middle, "CPU us per delivered message, servers and databases",
                   f'text-anchor="middle" transform="rotate(-90 18 {middle:.0f})"')
 
     def system(self, name, values, colour, dash):

@@ -9,9 +9,9 @@ import json
 import statistics
 
 DELIVERIES = ("scenario", "servers", "system", "runs", "delivered/s", "servers us", "Redis us", "PostgreSQL us",
-              "p50 ms", "p99 ms", "max ms", "look-ups", "bytes")
+              "p50 ms", "p99 ms", "max ms", "look-ups", "items", "items/message", "switches", "bytes", "generator %", "faulty")
 CONNECTIONS = ("scenario", "servers", "system", "span", "runs", "servers us", "Redis us", "PostgreSQL us", "p50 ms",
-               "p99 ms", "servers KiB", "Redis KiB")
+               "p99 ms", "servers KiB", "Redis KiB", "faulty")
 
 
 def group(lines):
@@ -42,6 +42,20 @@ def time(field):
     return lambda line: (line["latency_ms"] or line["connect_ms"] or {}).get(field)
 
 
+def per_delivery(field):
+    return lambda line: None if line[field] is None else line[field] / max(line["delivered"], 1)
+
+
+def items_per_message(line):
+    return line["relay_items_sent"] / line["relay_messages_sent"] if line["relay_messages_sent"] else None
+
+
+def faulty(lines):
+    """How many of the runs had something that should not be."""
+    counts = ("lost", "doubled", "strayed", "surplus", "out_of_order", "unsent", "stalls")
+    return sum(any(line[name] for name in counts) or bool(line["ended"]) or bool(line["errors"]) for line in lines)
+
+
 def cpu(lines):
     return [median(lines, of(kind, "cpu_us_per"), 1) for kind in ("server", "redis", "postgres")]
 
@@ -52,8 +66,10 @@ def delivery_rows(groups):
             name = scenario if span == "load" else f"{scenario}: {span}"
             yield [name, servers, system, len(lines), median(lines, lambda line: line["delivered_per_s"], 0), *cpu(lines),
                    median(lines, time("p50"), 2), median(lines, time("p99"), 2), median(lines, time("max"), 0),
-                   median(lines, lambda line: line["lookups"] and line["lookups"] / max(line["delivered"], 1), 3),
-                   median(lines, lambda line: line["loopback_bytes_per"], 0)]
+                   median(lines, per_delivery("lookups"), 3), median(lines, per_delivery("relay_items_sent"), 3),
+                   median(lines, items_per_message, 1), median(lines, of("server", "switches_per"), 2),
+                   median(lines, lambda line: line["loopback_bytes_per"], 0),
+                   median(lines, lambda line: 100 * line["load_share"], 0), faulty(lines)]
 
 
 def connection_rows(groups):
@@ -63,7 +79,7 @@ def connection_rows(groups):
             growth = "rss_growth_bytes_per_connection"
             yield [scenario, servers, system, span, len(lines), *cpu(lines), median(lines, time("p50"), 1),
                    median(lines, time("p99"), 1), median(lines, kib(of("server", growth)), 2),
-                   median(lines, kib(of("redis", growth)), 2)]
+                   median(lines, kib(of("redis", growth)), 2), faulty(lines)]
 
 
 def show(head, rows):
