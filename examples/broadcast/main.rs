@@ -26,9 +26,9 @@ use axum::Router;
 use axum::routing::any;
 use axum::serve::ListenerExt;
 use clap::Parser;
+use minichat::gateway::listener;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -128,7 +128,8 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let publisher = redis.get_multiplexed_async_connection_with_config(&patient).await?;
     let (posts, posted) = mpsc::channel(bus::QUEUE);
     let server = Arc::new(Server { directory: Mutex::default(), posts, next_id: AtomicU64::new(0) });
-    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    // With the options of the server that this is compared with.
+    let listener = listener::bind(args.listen).with_context(|| format!("cannot listen on {}", args.listen))?;
     println!("listening on {}", listener.local_addr()?);
     // What cannot be set does not matter: the connection is gone already.
     let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));

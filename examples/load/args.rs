@@ -147,7 +147,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Refuses what the servers do not have.
+    /// Refuses what the servers do not have, or what cannot be.
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
         let of_minichat = [
             ("--kind send", self.is_durable()),
@@ -159,13 +159,24 @@ impl Args {
             Dialect::Nats => of_minichat.iter().find(|(_, asked)| *asked).map(|(name, _)| *name),
             Dialect::Minichat => self.auth_token.is_some().then_some("--auth-token"),
         };
-        match asked {
-            Some(name) => {
-                let text = format!("{name} is not for this --dialect\n");
-                Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))
-            }
-            None => Ok(()),
+        let conflict = |text: String| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
+        if let Some(name) = asked {
+            return conflict(format!("{name} is not for this --dialect"));
         }
+        if self.scenario == Scenario::Stopped && self.servers.len() < 2 {
+            return conflict(
+                "stopped: name two servers at least; the last one is stopped, and the others are watched".into(),
+            );
+        }
+        // One writes, and one is counted.
+        let most = self.room_size.saturating_sub(2);
+        if self.scenario == Scenario::Slow && self.slow > most {
+            return conflict(format!(
+                "--slow: of {} in a room {most} may stop reading, not {}",
+                self.room_size, self.slow
+            ));
+        }
+        Ok(())
     }
 
     /// Whether messages are stored.

@@ -181,11 +181,11 @@ impl Planner<'_> {
         share.rooms.extend(create.map(|frame| NewRoom { creator: members[0], frame }));
     }
 
-    /// Those of a room's members. At least two read on: one writes, one is counted.
+    /// Those of a room's members.
     fn roles(&self) -> Vec<Role> {
         let size = self.args.room_size as usize;
         let (role, slow) = match self.args.scenario {
-            Scenario::Slow => (Role::Counted, (self.args.slow as usize).min(size.saturating_sub(2))),
+            Scenario::Slow => (Role::Counted, self.args.slow as usize),
             Scenario::Burst => (Role::Apart, 0),
             _ => (Role::Counted, 0),
         };

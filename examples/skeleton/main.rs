@@ -36,6 +36,7 @@ use axum::Router;
 use axum::routing::any;
 use axum::serve::ListenerExt;
 use clap::Parser;
+use minichat::gateway::listener;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -90,7 +91,10 @@ fn fail(code: u8, line: &str) -> ExitCode {
 async fn run(args: &Args) -> anyhow::Result<()> {
     let (server, waiting) = Server::among(&args.others());
     let server = Arc::new(server);
-    let (clients, relay) = (bind(args.listen).await?, bind(args.relay_listen).await?);
+    // With the options of the server that this is compared with.
+    let cannot_listen = |address: SocketAddr| move || format!("cannot listen on {address}");
+    let clients = listener::bind(args.listen).with_context(cannot_listen(args.listen))?;
+    let relay = TcpListener::bind(args.relay_listen).await.with_context(cannot_listen(args.relay_listen))?;
     println!("listening on {}", args.listen);
     let mut tasks = JoinSet::new();
     tasks.spawn(streams::listen(relay, Arc::clone(&server)));
@@ -99,10 +103,6 @@ async fn run(args: &Args) -> anyhow::Result<()> {
     }
     tasks.spawn(serve(clients, server));
     tasks.join_next().await.context("nothing runs")??
-}
-
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }
 
 async fn serve(listener: TcpListener, server: Arc<Server>) -> anyhow::Result<()> {
