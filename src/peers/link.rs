@@ -323,6 +323,9 @@ impl Stream for Outgoing {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Wake;
+
     use super::*;
     use crate::peers::Sent;
     use crate::peers::queue::Limits;
@@ -371,6 +374,30 @@ mod tests {
         assert_eq!(poll(&link, stream), Poll::Pending);
         assert!(link.open(stream));
         assert_eq!(poll(&link, stream), Poll::Ready(Some(vec![1])));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_wakes_no_stream() {
+        let (link, woken) = (link(), Arc::new(Woken::default()));
+        let stream = link.begin().stream;
+        let mut outgoing = Outgoing { link: link.clone(), stream, hello: None };
+        let waker = Waker::from(woken.clone());
+        let mut look = || Pin::new(&mut outgoing).poll_next(&mut Context::from_waker(&waker));
+        let put = || link.put_if_responding(Instant::now(), Duration::ZERO, 7, |_, what| what);
+        assert!(look().is_pending());
+        assert_eq!((put(), woken.0.load(Relaxed)), (Err(7), 0), "the hello is not answered yet");
+        assert!(link.open(stream) && look().is_ready(), "the status");
+        assert!(look().is_pending());
+        assert_eq!((put(), woken.0.load(Relaxed)), (Ok(7), 2), "once when it came up, once for this");
     }
 
     #[test]
