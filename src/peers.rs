@@ -368,16 +368,7 @@ mod tests {
             seq: 1,
             id: MessageId(1),
             at: 0,
-            sender: "alice".parse().unwrap(),
-            frame: bytes::Bytes::new(),
-            recipients: vec!["bob".parse().unwrap()],
-            copies: Vec::new(),
-            cid: None,
-            event: None,
-            receipt: None,
-            again: false,
-            asked: false,
-            remembered: 0,
+            ..Item::volatile("alice".parse().unwrap(), bytes::Bytes::new(), vec!["bob".parse().unwrap()])
         }
     }
 

@@ -18,16 +18,8 @@ fn batch(items: usize, recipients: usize) -> Batch {
         seq: 0,
         id: MessageId(0),
         at: 0,
-        sender: user(1),
-        frame: Bytes::from(vec![b'x'; 180]),
-        recipients: (0..recipients).map(user).collect(),
-        copies: Vec::new(),
-        cid: None,
-        event: None,
-        receipt: None,
-        again: false,
-        asked: false,
         remembered: id as u32,
+        ..Item::volatile(user(1), Bytes::from(vec![b'x'; 180]), (0..recipients).map(user).collect())
     };
     let numbered = |id: usize| Numbered { id: id as u64, sent_at_ms: 1_767_225_601_000, item: Arc::new(item(id)) };
     Batch { items: (0..items).map(numbered).collect(), ..Batch::default() }

@@ -58,6 +58,26 @@ const STRING_EXTRA: usize = 6;
 const ITEM_EXTRA: usize = 96;
 
 impl Item {
+    /// Something volatile that is in no room, for users who were looked up.
+    pub fn volatile(sender: UserId, frame: Bytes, recipients: Vec<UserId>) -> Self {
+        Self {
+            room: None,
+            seq: 0,
+            id: MessageId(0),
+            at: 0,
+            sender,
+            frame,
+            recipients,
+            copies: Vec::new(),
+            cid: None,
+            event: None,
+            receipt: None,
+            again: false,
+            asked: false,
+            remembered: 0,
+        }
+    }
+
     /// Whether it is in the store, so that it may be sent again and must not be forgotten.
     pub(super) fn is_stored(&self) -> bool {
         self.seq > 0

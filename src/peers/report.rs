@@ -78,16 +78,7 @@ mod tests {
             seq,
             id: crate::ids::MessageId(1),
             at: 1,
-            sender: "alice".parse().unwrap(),
-            frame: bytes::Bytes::new(),
-            recipients: vec![bob.clone()],
-            copies: Vec::new(),
-            cid: None,
-            event: None,
-            receipt: None,
-            again: false,
-            asked: false,
-            remembered: 0,
+            ..Item::volatile("alice".parse().unwrap(), bytes::Bytes::new(), vec![bob.clone()])
         };
         Returned { item: Arc::new(item), users: vec![bob], here: false }
     }

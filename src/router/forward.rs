@@ -118,15 +118,10 @@ impl Publication {
             id: self.id,
             at: self.at,
             cid: self.cid.filter(|_| recipients.contains(&self.sender)),
-            sender: self.sender,
-            frame: self.frame,
-            remembered: recipients.len() as u32,
-            recipients,
-            copies: Vec::new(),
             event: self.event.as_ref().map(to_wire),
             receipt: self.receipt,
-            again: false,
-            asked: false,
+            remembered: recipients.len() as u32,
+            ..Item::volatile(self.sender, self.frame, recipients)
         }
     }
 
@@ -136,16 +131,11 @@ impl Publication {
             seq: self.seq,
             id: self.id,
             at: self.at,
-            sender: self.sender.clone(),
-            frame: self.frame.clone(),
             cid: self.cid.clone().filter(|_| recipients.contains(&self.sender)),
-            recipients,
-            copies: Vec::new(),
             event: self.event.as_ref().map(to_wire),
             receipt: self.receipt,
-            again: false,
             asked,
-            remembered: 0,
+            ..Item::volatile(self.sender.clone(), self.frame.clone(), recipients)
         }
     }
 }

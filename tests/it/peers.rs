@@ -100,16 +100,11 @@ fn item(seq: u64) -> Item {
         seq,
         id: MessageId(1),
         at: 1,
-        sender: "alice".parse().unwrap(),
-        frame: Bytes::from_static(b"{}"),
-        recipients: vec![user("bob"), user("carol"), user("dave")],
-        copies: Vec::new(),
-        cid: None,
-        event: None,
-        receipt: None,
-        again: false,
-        asked: false,
-        remembered: 0,
+        ..Item::volatile(
+            "alice".parse().unwrap(),
+            Bytes::from_static(b"{}"),
+            vec![user("bob"), user("carol"), user("dave")],
+        )
     }
 }
 

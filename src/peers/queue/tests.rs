@@ -15,16 +15,11 @@ fn item(seq: u64, text: &str) -> Item {
         seq,
         id: MessageId(1),
         at: 1,
-        sender: "alice".parse().unwrap(),
-        frame: text.to_owned().into(),
-        recipients: ["bob", "carol"].map(|user| user.parse().unwrap()).into(),
-        copies: Vec::new(),
-        cid: None,
-        event: None,
-        receipt: None,
-        again: false,
-        asked: false,
-        remembered: 0,
+        ..Item::volatile(
+            "alice".parse().unwrap(),
+            text.to_owned().into(),
+            ["bob", "carol"].map(|user| user.parse().unwrap()).into(),
+        )
     }
 }
 
