@@ -140,7 +140,7 @@ fn threads(pid: u32) -> io::Result<Threads> {
             status.lines().filter(|line| line.contains("ctxt_switches")).filter_map(last_number).sum::<u64>();
         sum.cpu_ns += read("schedstat").split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
     }
-    Ok(sum)
+    if sum.cpu_ns == 0 { Err(io::Error::other("the kernel does not show its CPU time (schedstat)")) } else { Ok(sum) }
 }
 
 fn number_after(line: &str, name: &str) -> Option<u64> {
