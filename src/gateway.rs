@@ -42,10 +42,10 @@ use link::Link;
 use socket::Socket;
 
 /// What a socket reads at a time. The default of the library, 128 KiB, would be allocated for every connection.
-const READ_BUFFER_BYTES: usize = 1024;
+pub const READ_BUFFER_BYTES: usize = 1024;
 
 /// What a socket gathers before it writes.
-const WRITE_BUFFER_BYTES: usize = 16 * 1024;
+pub const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 
 /// How long a connection waits for the registry to know its user; shorter where the registry is known to be away.
 const CLAIM_PATIENCE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_millis(100));

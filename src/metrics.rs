@@ -17,7 +17,7 @@ use striped::Striped;
 /// A count of what happened since the start.
 pub type Counter = counter::Counter<u64, Striped>;
 
-/// The metrics of one server. To count costs no lock and no look-up, and hardly ever a wait for another core.
+/// The metrics of one server. To count what happens costs no lock and no look-up, and hardly ever a wait for another core.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -76,6 +76,8 @@ pub struct Metrics {
     drops: [Counter; DROPS.len()],
     closes: [Counter; Close::ALL.len()],
     rejects: [Counter; Code::ALL.len()],
+    /// Whose turn it is to raise a counter: two who see the same gap would both close it.
+    raising: Mutex<()>,
 }
 
 /// Why something was dropped that was on its way.
@@ -197,6 +199,7 @@ impl Default for Metrics {
                 "Sockets that the server ended, by reason",
             ),
             rejects: each(r, "code", Code::ALL.map(Code::name), "rejects", "Error frames, by code"),
+            raising: Mutex::default(),
             registry,
         }
     }
@@ -215,7 +218,13 @@ impl Metrics {
 
     /// Brings a count that is kept elsewhere, as a total, up to date. Meant for reasons that are counted in one place.
     pub fn dropped_in_all(&self, reason: Drop, total: u64) {
-        raise(&self.drops[reason as usize], total);
+        self.raise(&self.drops[reason as usize], total);
+    }
+
+    /// Brings a counter to a total that is counted elsewhere.
+    pub fn raise(&self, counter: &Counter, total: u64) {
+        let _turn = self.raising.lock().unwrap_or_else(PoisonError::into_inner);
+        counter.inc_by(total.saturating_sub(counter.get()));
     }
 
     /// Counts a connection that the server ended.
@@ -244,14 +253,6 @@ impl Metrics {
         }
         text
     }
-}
-
-/// Brings a counter to a total that is counted elsewhere.
-pub fn raise(counter: &Counter, total: u64) {
-    // One at a time: two that see the same gap would both close it.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    counter.inc_by(total.saturating_sub(counter.get()));
 }
 
 fn one<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {

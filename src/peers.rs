@@ -368,7 +368,7 @@ mod tests {
             seq: 1,
             id: MessageId(1),
             at: 0,
-            ..Item::volatile("alice".parse().unwrap(), bytes::Bytes::new(), vec!["bob".parse().unwrap()])
+            ..Item::new("alice".parse().unwrap(), bytes::Bytes::new(), vec!["bob".parse().unwrap()])
         }
     }
 

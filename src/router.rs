@@ -33,7 +33,7 @@ use crate::cluster::Cluster;
 use crate::feed::{Arrival, Feed};
 use crate::ids::{RoomId, ServerId, Snowflakes};
 use crate::lifecycle::Lifecycle;
-use crate::metrics::{Drop, Metrics, raise};
+use crate::metrics::{Drop, Metrics};
 use crate::peers::{Heard, Peers, Sent};
 use crate::protocol::TracePath;
 use crate::registry::Registry;
@@ -156,16 +156,16 @@ impl Router {
 
     /// Brings up to date what is read elsewhere rather than counted.
     pub fn refresh_metrics(&self) {
-        let parts = &self.0.parts;
-        parts.metrics.store_queue_bytes.set(self.0.writer.queued_bytes() as i64);
+        let (parts, metrics) = (&self.0.parts, &self.0.parts.metrics);
+        metrics.store_queue_bytes.set(self.0.writer.queued_bytes() as i64);
         let stats = parts.peers.stats();
-        parts.metrics.relay_queue_bytes.set(parts.peers.queue_bytes() as i64);
-        raise(&parts.metrics.relay_items_resent, stats.resent.load(Relaxed));
-        raise(&parts.metrics.relay_messages_sent, stats.stream_messages_sent.load(Relaxed));
-        parts.metrics.dropped_in_all(Drop::RelayTooOld, stats.dropped_deadline.load(Relaxed));
-        parts.metrics.dropped_in_all(Drop::SignalWaited, stats.dropped_old.load(Relaxed));
-        parts.metrics.dropped_in_all(Drop::RelayToUnknown, stats.dropped_unknown.load(Relaxed));
-        parts.metrics.dropped_in_all(Drop::SecondLookup, stats.not_here_lost.load(Relaxed));
+        metrics.relay_queue_bytes.set(parts.peers.queue_bytes() as i64);
+        metrics.raise(&metrics.relay_items_resent, stats.resent.load(Relaxed));
+        metrics.raise(&metrics.relay_messages_sent, stats.stream_messages_sent.load(Relaxed));
+        metrics.dropped_in_all(Drop::RelayTooOld, stats.dropped_deadline.load(Relaxed));
+        metrics.dropped_in_all(Drop::SignalWaited, stats.dropped_old.load(Relaxed));
+        metrics.dropped_in_all(Drop::RelayToUnknown, stats.dropped_unknown.load(Relaxed));
+        metrics.dropped_in_all(Drop::SecondLookup, stats.not_here_lost.load(Relaxed));
     }
 
     /// Sends an entry of a room's log on its way: to the sessions here at once, to the other servers as soon as it is known

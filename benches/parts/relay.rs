@@ -19,7 +19,7 @@ fn batch(items: usize, recipients: usize) -> Batch {
         id: MessageId(0),
         at: 0,
         remembered: id as u32,
-        ..Item::volatile(user(1), Bytes::from(vec![b'x'; 180]), (0..recipients).map(user).collect())
+        ..Item::new(user(1), Bytes::from(vec![b'x'; 180]), (0..recipients).map(user).collect())
     };
     let numbered = |id: usize| Numbered { id: id as u64, sent_at_ms: 1_767_225_601_000, item: Arc::new(item(id)) };
     Batch { items: (0..items).map(numbered).collect(), ..Batch::default() }

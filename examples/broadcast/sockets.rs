@@ -7,14 +7,11 @@ use axum::extract::ws::{Message, Utf8Bytes, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::response::Response;
 use futures_util::SinkExt;
+use minichat::gateway::{READ_BUFFER_BYTES, WRITE_BUFFER_BYTES};
 use tokio::sync::mpsc;
 
 use crate::Server;
 use crate::directory::Session;
-
-/// The same as those of the server they are compared with, in bytes.
-const READ_BUFFER: usize = 1024;
-const WRITE_BUFFER: usize = 16 * 1024;
 
 /// The longest frame of a client, in bytes.
 pub(crate) const MESSAGE_LIMIT: usize = 64 * 1024;
@@ -29,7 +26,10 @@ pub(crate) async fn open(
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let user = query.get("user").map_or("nobody", String::as_str).into();
-    let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER).max_message_size(MESSAGE_LIMIT);
+    let upgrade = upgrade
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_message_size(MESSAGE_LIMIT);
     upgrade.on_upgrade(move |socket| async move {
         let (outbox, frames) = mpsc::channel(OUTBOX);
         let session = Session { id: server.next_id(), user, outbox };

@@ -25,20 +25,24 @@ const BACKLOG: i32 = 4_096;
 /// its progress soon.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// How long a client may take to send its request, also after an earlier one on the same connection.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
-
 /// How much of that may be waiting to be sent for the first time. What is on its way to a client counts apart, so this
 /// does not slow a fast link; on a slow one it is what a pong may have to wait behind.
 const UNSENT_BYTES: u32 = 16 * 1024;
 
+/// How long a client may take to send its request, also after an earlier one on the same connection.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+
 /// How long to wait when the system gives no connection: it has run out of something that others must give back.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Opens a listener.
+/// Opens a listener for clients: up to 4,096 of them wait to be accepted, and for each that was the system buffers up to
+/// 64 KiB, of which 16 KiB may be waiting to be sent for the first time.
 ///
 /// # Errors
 /// When the address cannot be had.
+///
+/// # Panics
+/// Outside of a Tokio runtime.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

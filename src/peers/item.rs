@@ -58,8 +58,9 @@ const STRING_EXTRA: usize = 6;
 const ITEM_EXTRA: usize = 96;
 
 impl Item {
-    /// Something volatile that is in no room, for users who were looked up.
-    pub fn volatile(sender: UserId, frame: Bytes, recipients: Vec<UserId>) -> Self {
+    /// An item in no room, with a seq, an id and a time of 0, and nothing else set: something volatile, unless more is set
+    /// on it.
+    pub fn new(sender: UserId, frame: Bytes, recipients: Vec<UserId>) -> Self {
         Self {
             room: None,
             seq: 0,

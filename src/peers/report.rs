@@ -78,7 +78,7 @@ mod tests {
             seq,
             id: crate::ids::MessageId(1),
             at: 1,
-            ..Item::volatile("alice".parse().unwrap(), bytes::Bytes::new(), vec![bob.clone()])
+            ..Item::new("alice".parse().unwrap(), bytes::Bytes::new(), vec![bob.clone()])
         };
         Returned { item: Arc::new(item), users: vec![bob], here: false }
     }

@@ -206,7 +206,7 @@ impl Body {
         self.0.get()
     }
 
-    /// The same, to be kept.
+    /// The JSON text, owned.
     pub fn into_text(self) -> Box<str> {
         self.0.into()
     }

@@ -195,12 +195,17 @@ impl Inbox {
         }
         let frame = Frame::from_relay(item.frame.clone());
         if let Some(grown) = &item.receipt {
+            // For the answer only: whom it is shown to is the feed's to say.
             self.judge(&item, &mut answer, |name| self.sessions.named(name));
-            frame.into_iter().for_each(|frame| self.receipt(&item, grown, &frame));
+            if let Ok(frame) = &frame {
+                self.receipt(&item, grown, frame);
+            }
             return answer;
         }
         let here = self.judge(&item, &mut answer, |name| SessionsOfOne::new(self.sessions.called(name)));
-        frame.into_iter().for_each(|frame| self.signal(&item, &here, &frame, &mut answer));
+        if let Ok(frame) = &frame {
+            self.signal(&item, &here, frame, &mut answer);
+        }
         answer
     }
 

@@ -121,7 +121,7 @@ impl Publication {
             event: self.event.as_ref().map(to_wire),
             receipt: self.receipt,
             remembered: recipients.len() as u32,
-            ..Item::volatile(self.sender, self.frame, recipients)
+            ..Item::new(self.sender, self.frame, recipients)
         }
     }
 
@@ -135,7 +135,7 @@ impl Publication {
             event: self.event.as_ref().map(to_wire),
             receipt: self.receipt,
             asked,
-            ..Item::volatile(self.sender.clone(), self.frame.clone(), recipients)
+            ..Item::new(self.sender.clone(), self.frame.clone(), recipients)
         }
     }
 }

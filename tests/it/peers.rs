@@ -100,11 +100,7 @@ fn item(seq: u64) -> Item {
         seq,
         id: MessageId(1),
         at: 1,
-        ..Item::volatile(
-            "alice".parse().unwrap(),
-            Bytes::from_static(b"{}"),
-            vec![user("bob"), user("carol"), user("dave")],
-        )
+        ..Item::new("alice".parse().unwrap(), Bytes::from_static(b"{}"), vec![user("bob"), user("carol"), user("dave")])
     }
 }
 

@@ -20,7 +20,7 @@ fn push(link: &Link, seq: u64) {
         seq,
         id: crate::ids::MessageId(1),
         at: 1,
-        ..Item::volatile("alice".parse().unwrap(), bytes::Bytes::new(), Vec::new())
+        ..Item::new("alice".parse().unwrap(), bytes::Bytes::new(), Vec::new())
     };
     assert_eq!(link.put(|queue| queue.push(item, Instant::now())), Sent::Queued);
 }

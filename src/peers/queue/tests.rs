@@ -15,7 +15,7 @@ fn item(seq: u64, text: &str) -> Item {
         seq,
         id: MessageId(1),
         at: 1,
-        ..Item::volatile(
+        ..Item::new(
             "alice".parse().unwrap(),
             text.to_owned().into(),
             ["bob", "carol"].map(|user| user.parse().unwrap()).into(),
