@@ -10,7 +10,7 @@ NATS, which people would pick instead, is measured too where nats-server is on t
 
   benches/measure.py --system nats=nats:/opt/nats/nats-server --scenario signal
 
-What is compared runs in turns, A B A B, so that what else happens on the machine meets both alike. Every run has fresh
+What is compared runs in turns, A B B A, so that what else happens on the machine meets both alike. Every run has fresh
 servers, an empty Redis and an empty database. Each line of the file is one counted span of one run; the medians are
 shown at the end. Needs redis-server, and PostgreSQL where a scenario says so.
 """
@@ -115,11 +115,8 @@ def is_ready(admin):
 
 
 def faults_of(line):
-    """What is not as it should be in the whole run that this line is of, in words."""
-    counts = {name: line[name] for name in ("lost", "doubled", "strayed", "surplus", "out_of_order", "unsent", "stalls")}
-    counts |= {f"connections that {why}": count for why, count in line["ended"].items()}
-    counts |= {f"errors {code}": count for code, count in line["errors"].items()}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    """What is not as it should be in the whole run that this line is of, in words. A generator that fails leaves no line."""
+    return ", ".join(f"{count} {what}" for what, count in line["faults"].items())
 
 
 class Process:
@@ -190,12 +187,14 @@ class Postgres(Process):
         self.await_start("PostgreSQL", lambda: "ready to accept connections" in self.text())
 
     def fresh_database(self):
-        """Makes one, answers its URL, and drops the one before: what has to be cleaned in it would cost later runs."""
-        if self.count:
-            self.ask(f"DROP DATABASE run_{self.count} WITH (FORCE)", "CHECKPOINT")
+        """Makes one, and answers its URL."""
         self.count += 1
         self.ask(f"CREATE DATABASE run_{self.count}", "CHECKPOINT")
         return f"postgres://postgres@127.0.0.1:{self.port}/run_{self.count}"
+
+    def drop_database(self):
+        """Drops the last one: what has to be cleaned in it would cost later runs."""
+        self.ask(f"DROP DATABASE IF EXISTS run_{self.count} WITH (FORCE)", "CHECKPOINT")
 
     def ask(self, *statements):
         psql = ["psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-q"]
@@ -209,6 +208,7 @@ class Servers:
         self.kind, self.binary, self.count, self.store = kind, binary, count, store
         self.redis, self.postgres = redis, postgres
         self.processes, self.public, self.admin, self.routes = [], [], [], []
+        self.has_database = kind == "minichat" and store == "cluster"
         # Those of skeleton have to know each other from the start.
         self.relays = [f"127.0.0.1:{free_port()}" for _ in range(count)]
 
@@ -222,7 +222,7 @@ class Servers:
         return self
 
     def start_all(self):
-        database = self.postgres.fresh_database() if self.kind == "minichat" and self.store == "cluster" else None
+        database = self.postgres.fresh_database() if self.has_database else None
         if self.redis:
             self.redis.empty()
         for number in range(1, self.count + 1):
@@ -279,6 +279,8 @@ class Servers:
             process.child.kill()
         for process in self.processes:
             process.__exit__()
+        if self.has_database:
+            self.postgres.drop_database()
         self.home.cleanup()
 
     def load(self, arguments, generator, seconds, warm_up, out, tags):
@@ -379,7 +381,7 @@ def medians(lines):
         print(f"{name:16} {count:2} {system:10} {span:8} {len(group):4} "
               f"{median(lambda line: line['delivered_per_s']):>9} {median(lambda line: line['cpu_us_per']):>10} "
               f"{median(lambda line: times(line).get('p50')):>8} {median(lambda line: times(line).get('p99')):>8} "
-              f"{median(lambda line: line['lookups'] and line['lookups'] / max(line['delivered'], 1)):>8} "
+              f"{median(lambda line: line['lookups'] and line['lookups'] / max(line['metrics_delivered'], 1)):>8} "
               f"{median(lambda line: line['loopback_bytes_per']):>9} {sum(faults_of(line) != '' for line in group):6}")
 
 

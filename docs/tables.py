@@ -9,7 +9,7 @@ import json
 import statistics
 
 DELIVERIES = ("scenario", "servers", "system", "runs", "delivered/s", "servers us", "Redis us", "PostgreSQL us",
-              "p50 ms", "p99 ms", "max ms", "look-ups", "items", "items/message", "switches", "bytes", "generator %", "faulty")
+              "p50 ms", "p99 ms", "max ms", "aside", "look-ups", "items", "items/message", "switches", "bytes", "generator %", "faulty")
 CONNECTIONS = ("scenario", "servers", "system", "span", "runs", "servers us", "Redis us", "PostgreSQL us", "p50 ms",
                "p99 ms", "servers KiB", "Redis KiB", "faulty")
 
@@ -43,7 +43,7 @@ def time(field):
 
 
 def per_delivery(field):
-    return lambda line: None if line[field] is None else line[field] / max(line["delivered"], 1)
+    return lambda line: None if line[field] is None else line[field] / max(line["metrics_delivered"], 1)
 
 
 def items_per_message(line):
@@ -52,8 +52,7 @@ def items_per_message(line):
 
 def faulty(lines):
     """How many of the runs had something that should not be."""
-    counts = ("lost", "doubled", "strayed", "surplus", "out_of_order", "unsent", "stalls")
-    return sum(any(line[name] for name in counts) or bool(line["ended"]) or bool(line["errors"]) for line in lines)
+    return sum(bool(line["faults"]) for line in lines)
 
 
 def cpu(lines):
@@ -66,6 +65,7 @@ def delivery_rows(groups):
             name = scenario if span == "load" else f"{scenario}: {span}"
             yield [name, servers, system, len(lines), median(lines, lambda line: line["delivered_per_s"], 0), *cpu(lines),
                    median(lines, time("p50"), 2), median(lines, time("p99"), 2), median(lines, time("max"), 0),
+                   median(lines, lambda line: line["aside"] or None, 0),
                    median(lines, per_delivery("lookups"), 3), median(lines, per_delivery("relay_items_sent"), 3),
                    median(lines, items_per_message, 1), median(lines, of("server", "switches_per"), 2),
                    median(lines, lambda line: line["loopback_bytes_per"], 0),

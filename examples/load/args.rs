@@ -89,7 +89,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) acks: bool,
 
-    /// Pairs of users (direct, storm)
+    /// Pairs of users (direct, storm, stopped, burst)
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) pairs: u32,
     /// Where the two of a pair are
@@ -101,7 +101,7 @@ pub(crate) struct Args {
     /// Members of each room
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=5000))]
     pub(crate) room_size: u32,
-    /// Members of each room that stop reading (slow)
+    /// Members of each room that stop reading, two less than --room-size at most (slow)
     #[arg(long, default_value_t = 1)]
     pub(crate) slow: u32,
     /// The process of the last server (stopped)
@@ -233,5 +233,16 @@ mod tests {
         assert_eq!(check("load rooms --kind send --acks --jwt-secret x"), Ok(()));
         assert_eq!(check("load direct --dialect nats --kind send"), refused("--kind send"));
         assert_eq!(check("load direct --auth-token x"), refused("--auth-token"));
+    }
+
+    #[test]
+    fn what_leaves_nobody_to_be_watched_is_refused() {
+        let check = |line: &str| Args::parse_from(line.split(' ')).check().map_err(|error| error.to_string());
+        assert_eq!(check("load slow --room-size 5 --slow 3"), Ok(()));
+        let all = check("load slow --room-size 5 --slow 4").unwrap_err();
+        assert_eq!(all, "error: --slow: of 5 in a room 3 may stop reading, not 4\n");
+        assert_eq!(check("load stopped --rate 1 --stop 1 --server 127.0.0.1:1,127.0.0.1:2"), Ok(()));
+        let alone = check("load stopped --rate 1 --stop 1").unwrap_err();
+        assert!(alone.contains("name two servers at least"), "{alone}");
     }
 }

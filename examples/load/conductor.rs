@@ -41,6 +41,8 @@ pub(crate) struct Measured {
     pub(crate) after: Reading,
     /// By how much the servers' counts have grown.
     pub(crate) metrics: Metrics,
+    /// What was delivered while these grew, which is for somewhat longer than the span.
+    pub(crate) metrics_delivered: u64,
     /// How many connections came in it.
     pub(crate) connected: usize,
 }
@@ -194,19 +196,29 @@ impl Conductor<'_> {
     fn slow(&mut self) -> anyhow::Result<()> {
         self.begin()?;
         self.count("before", |this| this.rest(this.args.seconds))?;
-        self.tell(Command::Slow(true))?;
-        self.count("slow", |this| this.rest(this.args.seconds))?;
+        self.count("slow", |this| {
+            this.tell(Command::Slow(true))?;
+            this.rest(this.args.seconds)
+        })?;
         self.tell(Command::Slow(false))
     }
 
     fn stopped(&mut self) -> anyhow::Result<()> {
         self.begin()?;
         self.count("before", |this| this.rest(this.args.seconds))?;
-        self.signal("-STOP")?;
-        let outcome = self.count("stopped", |this| this.rest(this.args.seconds));
+        let stopped = self.count("stopped", |this| {
+            this.signal("-STOP")?;
+            this.rest(this.args.seconds)
+        });
+        let outcome = stopped.and_then(|()| {
+            self.count("after", |this| {
+                this.signal("-CONT")?;
+                this.rest(this.args.seconds)
+            })
+        });
+        // Whatever failed, it is not left stopped.
         self.signal("-CONT")?;
-        outcome?;
-        self.count("after", |this| this.rest(this.args.seconds))
+        outcome
     }
 
     /// Sends a signal to the process that is to be stopped.
@@ -219,8 +231,10 @@ impl Conductor<'_> {
     fn burst(&mut self) -> anyhow::Result<()> {
         self.begin()?;
         self.count("before", |this| this.rest(this.args.seconds))?;
-        self.tell(Command::Burst(self.args.burst))?;
-        self.count("burst", |this| this.rest(this.args.seconds))
+        self.count("burst", |this| {
+            this.tell(Command::Burst(this.args.burst))?;
+            this.rest(this.args.seconds)
+        })
     }
 
     fn begin(&mut self) -> anyhow::Result<()> {
@@ -236,14 +250,15 @@ impl Conductor<'_> {
         self.wait("connected", all, |shared| shared.open.load(Relaxed) + shared.ended.load(Relaxed))
     }
 
-    /// Counts what happens meanwhile as a span of its own.
+    /// Counts what happens meanwhile as a span of its own. Whatever the span is of has to begin in there: to read what was
+    /// used takes longer with more servers.
     fn count(
         &mut self,
         name: &'static str,
         meanwhile: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let open = self.shared.open.load(Relaxed);
-        let counted_before = self.sources.metrics()?;
+        let counted = (self.sources.metrics()?, self.shared.delivered.load(Relaxed));
         // Each reading takes a moment. Both are taken before the switch, so that what is used is of as long as what is counted.
         let before = self.sources.read()?;
         self.shared.count_for(self.spans.len());
@@ -251,8 +266,9 @@ impl Conductor<'_> {
         let after = self.sources.read()?;
         self.shared.count_for(UNCOUNTED);
         let connected = self.shared.open.load(Relaxed).saturating_sub(open);
-        let metrics = grown(&counted_before, &self.sources.metrics()?);
-        self.spans.push(Measured { name, before, after, metrics, connected });
+        let metrics = grown(&counted.0, &self.sources.metrics()?);
+        let metrics_delivered = self.shared.delivered.load(Relaxed) - counted.1;
+        self.spans.push(Measured { name, before, after, metrics, metrics_delivered, connected });
         Ok(())
     }
 
@@ -262,13 +278,14 @@ impl Conductor<'_> {
         let (mut seen, mut since) = (0, Instant::now());
         while since.elapsed() < LAST_ARRIVALS {
             let delivered = self.shared.delivered.load(Relaxed);
-            if delivered >= self.shared.expected.load(Relaxed) {
+            let answered = self.shared.answered.load(Relaxed);
+            if delivered >= self.shared.expected.load(Relaxed) && answered >= self.shared.asked.load(Relaxed) {
                 // What comes twice comes now.
                 sleep(LOOK * 5);
                 break;
             }
-            if delivered > seen {
-                (seen, since) = (delivered, Instant::now());
+            if delivered + answered > seen {
+                (seen, since) = (delivered + answered, Instant::now());
             }
             sleep(LOOK);
         }

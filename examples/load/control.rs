@@ -27,7 +27,7 @@ pub(crate) enum Command {
 /// No span is counted.
 pub(crate) const UNCOUNTED: usize = usize::MAX;
 
-/// The most counted spans of a run.
+/// The most counted spans of a run: `idle`, which has the most, has five.
 const MOST_SPANS: usize = 8;
 
 /// When a span began and ended, in ns since the start of the process; what is not yet is at the end of time.
@@ -44,7 +44,7 @@ impl Default for SpanTime {
 }
 
 impl SpanTime {
-    fn has(&self, at: u64) -> bool {
+    fn contains(&self, at: u64) -> bool {
         self.began.load(Relaxed) <= at && at < self.ended.load(Relaxed)
     }
 }
@@ -62,6 +62,9 @@ pub(crate) struct Shared {
     pub(crate) rooms: AtomicUsize,
     pub(crate) expected: AtomicU64,
     pub(crate) delivered: AtomicU64,
+    /// Messages that their sender is to be told are stored, and those of which it was told.
+    pub(crate) asked: AtomicU64,
+    pub(crate) answered: AtomicU64,
     /// Connections that ended untold.
     pub(crate) ended: AtomicUsize,
 }
@@ -76,6 +79,8 @@ impl Default for Shared {
             rooms: AtomicUsize::new(0),
             expected: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             ended: AtomicUsize::new(0),
         }
     }
@@ -89,6 +94,7 @@ impl Shared {
 
     /// From now on things count for this span, or for none.
     pub(crate) fn count_for(&self, span: usize) {
+        debug_assert!(span < MOST_SPANS || span == UNCOUNTED, "there is no place for the times of span {span}");
         let now = self.now();
         if let Some(last) = self.times.get(self.span.swap(span, Relaxed)) {
             last.ended.store(now, Relaxed);
@@ -107,7 +113,7 @@ impl Shared {
     /// The span in which this time was. What was meant to be done then belongs to it however late it is done: else the
     /// longest waits would belong to none.
     pub(crate) fn span_at(&self, at: u64) -> Option<usize> {
-        self.times.iter().position(|time| time.has(at))
+        self.times.iter().position(|time| time.contains(at))
     }
 }
 

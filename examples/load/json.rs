@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::args::Kind;
-use crate::report::{QUANTILES, lost, surplus};
+use crate::report::{QUANTILES, faults};
 use crate::stats::{Times, Totals};
 use crate::view::{Used, View};
 
@@ -35,25 +35,20 @@ impl View<'_> {
             "sent_per_s": span.sent as f64 / seconds,
             "delivered": span.delivered,
             "delivered_per_s": span.delivered as f64 / seconds,
+            "aside": span.aside,
+            "metrics_delivered": self.measured.metrics_delivered,
             "latency_ms": times_json(&span.latency),
             "sent_ms": times_json(&span.commits),
             "connect_ms": times_json(&span.connects),
-            "lost": lost(totals),
-            "doubled": totals.doubled,
-            "strayed": totals.strayed,
-            "surplus": surplus(totals),
-            "out_of_order": totals.out_of_order,
-            "unsent": totals.unsent,
-            "stalls": totals.stalls,
-            "ended": totals.ended,
-            "errors": totals.errors,
-            "cpu_s": self.cpu_of_servers(),
+            "expected": totals.expected,
+            "faults": faults(totals),
+            "cpu_s": self.cpu_of_named(),
             "loopback_bytes": self.loopback(),
             "processes": self.used().iter().map(|used| self.process_json(used)).collect::<Value>(),
         });
         line["load_share"] = json!(self.share_of_load());
         line["per"] = json!(self.unit());
-        line["cpu_us_per"] = json!(self.per().map(|per| self.cpu_of_servers() * 1e6 / per));
+        line["cpu_us_per"] = json!(self.per().map(|per| self.cpu_of_named() * 1e6 / per));
         line["connect_cpu_us"] = json!(self.cpu_per_connect().map(|cpu| cpu * 1e6));
         line["loopback_bytes_per"] = json!(self.per().map(|per| self.loopback() / per));
         for name in METRICS {

@@ -47,7 +47,7 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) flows: Vec<Flow>,
-    /// Indices of all its users.
+    /// Indices of all its users, who are made one after the other.
     pub(crate) members: Range<usize>,
     /// For how many of the counted each message is.
     pub(crate) recipients: u32,
@@ -124,7 +124,7 @@ impl Planner<'_> {
 
     /// The last server has recipients only, and these do not count.
     fn pairs_around_the_last(&mut self) {
-        let others = (self.args.servers.len() - 1).max(1);
+        let others = self.args.servers.len() - 1;
         self.pairs(others);
         for pair in 0..self.args.pairs as usize / others {
             self.pair(pair, (pair % others, others), Role::Apart);

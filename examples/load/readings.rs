@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 /// How long a server may take to show its metrics.
 const ADMIN_LIMIT: Duration = Duration::from_secs(5);
 
+/// In what the kernel counts time for programs (USER_HZ).
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// What to read.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
@@ -116,7 +119,7 @@ fn usage(pid: u32) -> io::Result<Usage> {
     let kib = |name: &str| status.lines().find_map(|line| number_after(line, name)).unwrap_or(0) * 1024;
     let threads = threads(pid)?;
     Ok(Usage {
-        cpu_seconds: threads.cpu_ns as f64 / 1e9,
+        cpu_seconds: threads.cpu_ns as f64 / 1e9 + of_children_that_ended(pid)?,
         switches: threads.switches,
         rss: kib("VmRSS:"),
         peak_rss: kib("VmHWM:"),
@@ -151,11 +154,21 @@ fn last_number(line: &str) -> Option<u64> {
     line.split_whitespace().next_back()?.parse().ok()
 }
 
+/// CPU seconds of those children of a process that have ended: what they used is not to be forgotten with them.
+fn of_children_that_ended(pid: u32) -> io::Result<f64> {
+    let ticks: u64 = [13, 14].into_iter().map(|field| stat(pid, field)).sum::<io::Result<u64>>()?;
+    Ok(ticks as f64 / TICKS_PER_SECOND)
+}
+
 fn parent(pid: u32) -> io::Result<u32> {
+    stat(pid, 1).map(|parent| parent as u32)
+}
+
+/// A field of /proc/PID/stat, counted from the one after the name, which is in parentheses and may have blanks.
+fn stat(pid: u32, field: usize) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in parentheses, may have blanks.
     let mut fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields.nth(1).and_then(|field| field.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    fields.nth(field).and_then(|field| field.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// What was received over the loopback device is what was sent over it.

@@ -9,7 +9,7 @@ use crate::sequence::{Place, Sequence};
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     /// By connection and flow.
-    signals: HashMap<(u32, u32), Sequence>,
+    flows: HashMap<(u32, u32), Sequence>,
     /// By connection and room; to a place in `rooms`.
     places: HashMap<u64, usize>,
     rooms: Vec<Received>,
@@ -27,8 +27,8 @@ struct Received {
 
 impl Receipts {
     /// Takes what somebody said: its number in its flow.
-    pub(crate) fn signal(&mut self, connection: usize, flow: u32, number: u32) -> Place {
-        self.signals.entry((connection as u32, flow)).or_default().take(number.into())
+    pub(crate) fn numbered(&mut self, connection: usize, flow: u32, number: u32) -> Place {
+        self.flows.entry((connection as u32, flow)).or_default().take(number.into())
     }
 
     /// Takes an entry of a room's log.
@@ -43,9 +43,9 @@ impl Receipts {
         self.rooms[place].sequence.take(seq)
     }
 
-    /// Forgets the log of connections from this number on: when they come back they may be given it again.
+    /// Forgets what connections from this number on have received: when they come back they may be given it again.
     pub(crate) fn forget_from(&mut self, connection: usize) {
-        self.signals.retain(|(of, _), _| (*of as usize) < connection);
+        self.flows.retain(|(of, _), _| (*of as usize) < connection);
         let gone = self.rooms.iter_mut().filter(|received| received.connection >= connection);
         gone.for_each(|received| (received.sequence, received.acked) = Default::default());
     }

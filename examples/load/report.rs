@@ -1,5 +1,6 @@
 //! What came of a run.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -25,7 +26,7 @@ pub(crate) fn report(args: &Args, mut outcome: Outcome) -> anyhow::Result<()> {
     let mut text = String::new();
     views.iter().for_each(|view| view.table(&mut text));
     warn(&mut text, &views);
-    faults(&mut text, &outcome.totals);
+    tell_faults(&mut text, &outcome.totals);
     std::io::stdout().write_all(text.as_bytes())?;
     if let Some(file) = &args.json {
         let lines = views.iter().map(|view| view.json(&outcome.totals).to_string());
@@ -52,27 +53,49 @@ fn append(file: &Path, lines: &str) -> std::io::Result<()> {
     file.write_all(format!("{lines}\n").as_bytes())
 }
 
-/// Deliveries that did not come.
-pub(crate) fn lost(totals: &Totals) -> u64 {
-    totals.expected.saturating_sub(totals.delivered)
+/// What may be at fault in the whole run: how often each was.
+fn counts(totals: &Totals) -> [(&'static str, u64); 8] {
+    [
+        ("lost", totals.expected.saturating_sub(totals.delivered)),
+        ("doubled", totals.doubled),
+        ("out of order", totals.out_of_order),
+        ("to others", totals.strayed),
+        ("too many", totals.delivered.saturating_sub(totals.expected)),
+        ("messages not written", totals.unsent),
+        ("not told that they are stored", totals.asked.saturating_sub(totals.answered)),
+        ("stalls", totals.stalls),
+    ]
 }
 
-/// Deliveries that nobody knows of why they came.
-pub(crate) fn surplus(totals: &Totals) -> u64 {
-    totals.delivered.saturating_sub(totals.expected)
+/// What was at fault in the whole run, and how often; empty where all is well.
+pub(crate) fn faults(totals: &Totals) -> BTreeMap<String, u64> {
+    let counted = counts(totals).map(|(what, count)| (what.to_owned(), count));
+    let ended = totals.ended.iter().map(|(why, count)| (format!("connections that {why}"), *count));
+    let errors = totals.errors.iter().map(|(code, count)| (format!("errors with code {code}"), *count));
+    counted.into_iter().chain(ended).chain(errors).filter(|(_, count)| *count > 0).collect()
 }
 
-fn faults(text: &mut String, totals: &Totals) {
-    let Totals { expected, doubled, strayed, out_of_order, stalls, unsent, .. } = totals;
-    let (lost, surplus) = (lost(totals), surplus(totals));
-    let _ = writeln!(
-        text,
-        "whole run: {expected} deliveries due, {lost} lost, {doubled} doubled, {out_of_order} out of order, \
-         {strayed} to others, {surplus} too many, {unsent} messages not written, {stalls} stalls"
-    );
+fn tell_faults(text: &mut String, totals: &Totals) {
+    let counts = counts(totals).map(|(what, count)| format!("{count} {what}"));
+    let _ = writeln!(text, "whole run: {} deliveries due, {}", totals.expected, counts.join(", "));
     for (what, counts) in [("connections that", &totals.ended), ("errors with code", &totals.errors)] {
         for (name, count) in counts {
             let _ = writeln!(text, "  {count} {what} {name}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_at_fault_is_named() {
+        let well = Totals { expected: 2, delivered: 2, ..Totals::default() };
+        assert!(faults(&well).is_empty());
+        let mut totals = Totals { expected: 3, delivered: 1, doubled: 4, ..Totals::default() };
+        totals.ended("closed with 1001".into());
+        let said: Vec<_> = faults(&totals).into_iter().map(|(what, count)| format!("{count} {what}")).collect();
+        assert_eq!(said, ["1 connections that closed with 1001", "4 doubled", "2 lost"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Whether numbers come each once and in order.
 
-/// What a number is to those that came before it.
+/// What a number is to those that came before it, from best to worst: of two that are said of one message, the greater
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
     /// Higher than all.

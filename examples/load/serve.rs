@@ -17,18 +17,26 @@ use crate::ws::{self, Frame};
 /// How long a token is valid, in s.
 const TOKEN_SECONDS: u64 = 24 * 3600;
 
+/// What a poll says of a socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readiness {
+    pub(crate) to_write: bool,
+    /// Nothing more will come after what is here.
+    pub(crate) ended: bool,
+}
+
 /// Why a connection is over.
 type Ended = String;
 
 impl Worker {
     /// Goes on with a socket on which something happened.
-    pub(crate) fn serve(&mut self, socket: usize, writable: bool) {
-        if let Err(why) = self.advance(socket, writable) {
+    pub(crate) fn serve(&mut self, socket: usize, ready: Readiness) {
+        if let Err(why) = self.advance(socket, ready) {
             self.close(socket, Some(why));
         }
     }
 
-    fn advance(&mut self, socket: usize, writable: bool) -> Result<(), Ended> {
+    fn advance(&mut self, socket: usize, ready: Readiness) -> Result<(), Ended> {
         let broke = |error: io::Error| format!("broke: {}", error.kind());
         match self.sockets[socket].stage {
             Stage::Away => return Ok(()),
@@ -38,10 +46,10 @@ impl Worker {
                 }
                 self.ask_for_upgrade(socket)?;
             }
-            _ if writable => self.sockets[socket].flush().map_err(broke)?,
+            _ if ready.to_write => self.sockets[socket].flush().map_err(broke)?,
             _ => {}
         }
-        self.receive(socket)
+        self.receive(socket, ready.ended)
     }
 
     fn ask_for_upgrade(&mut self, socket: usize) -> Result<(), Ended> {
@@ -56,15 +64,16 @@ impl Worker {
         Ok(())
     }
 
-    fn receive(&mut self, socket: usize) -> Result<(), Ended> {
+    fn receive(&mut self, socket: usize, ended: bool) -> Result<(), Ended> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let outcome = self.receive_into(socket, &mut buffer);
+        let outcome = self.receive_into(socket, &mut buffer, ended);
         self.buffer = buffer;
         outcome
     }
 
-    /// Reads until nothing is left; a read that does not fill the buffer has taken all.
-    fn receive_into(&mut self, socket: usize, buffer: &mut [u8]) -> Result<(), Ended> {
+    /// Reads until nothing is left. A read that does not fill the buffer has taken all, but for the end, of which one is not
+    /// told again.
+    fn receive_into(&mut self, socket: usize, buffer: &mut [u8], ended: bool) -> Result<(), Ended> {
         while !self.sockets[socket].paused {
             let read = self.sockets[socket].read(buffer).map_err(|error| format!("broke: {}", error.kind()))?;
             let Some(count) = read else { break };
@@ -72,7 +81,7 @@ impl Worker {
                 return Err("ended by the server".into());
             }
             self.digest(socket, &buffer[..count], |socket| &mut socket.partial, Self::take_frames)?;
-            if count < buffer.len() {
+            if count < buffer.len() && !ended {
                 break;
             }
         }
@@ -146,7 +155,7 @@ impl Worker {
     fn hear(&mut self, socket: usize, heard: Heard<'_>, now: u64) {
         match heard {
             Heard::Signal(mark) => {
-                let place = self.receipts.signal(socket, mark.flow, mark.number);
+                let place = self.receipts.numbered(socket, mark.flow, mark.number);
                 self.delivered(socket, place, mark, now);
             }
             Heard::Message { room, seq, mark } => {
@@ -154,7 +163,7 @@ impl Worker {
                 match mark {
                     // The log may be in order and what its senders said not, or be there twice.
                     Some(mark) => {
-                        let place = place.max(self.receipts.signal(socket, mark.flow, mark.number));
+                        let place = place.max(self.receipts.numbered(socket, mark.flow, mark.number));
                         self.delivered(socket, place, mark, now);
                     }
                     None => self.judge(place),
@@ -164,6 +173,7 @@ impl Worker {
                 let place = self.receipts.entry(socket, room, seq);
                 self.judge(place);
                 match mark {
+                    Some(_) if place == Place::Again => {}
                     Some(mark) => self.committed(mark, now),
                     None => self.room_made(),
                 }
@@ -199,6 +209,8 @@ impl Worker {
     }
 
     fn committed(&mut self, mark: Mark, now: u64) {
+        self.totals.answered += 1;
+        self.shared.answered.fetch_add(1, Relaxed);
         if let Some(span) = self.shared.span_at(mark.at) {
             self.totals.span(span).commits.add(now.saturating_sub(mark.at));
         }
@@ -219,7 +231,11 @@ impl Worker {
             return;
         }
         self.judge(place);
-        if matches!(place, Place::Again | Place::Unknown) || self.users[socket].role != Role::Counted {
+        if matches!(place, Place::Again | Place::Unknown) {
+            return;
+        }
+        if self.users[socket].role != Role::Counted {
+            self.shared.span().into_iter().for_each(|span| self.totals.span(span).aside += 1);
             return;
         }
         self.totals.delivered += 1;
@@ -272,6 +288,10 @@ impl Worker {
         let text = std::mem::take(&mut self.scratch);
         self.say(from, &text);
         self.scratch = text;
+        if durable {
+            self.totals.asked += 1;
+            self.shared.asked.fetch_add(1, Relaxed);
+        }
         self.totals.expected += u64::from(due.recipients);
         self.shared.expected.fetch_add(due.recipients.into(), Relaxed);
         if let Some(span) = self.shared.span() {

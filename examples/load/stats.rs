@@ -19,10 +19,15 @@ pub(crate) struct Totals {
     pub(crate) doubled: u64,
     /// Those that came to somebody they were not for.
     pub(crate) strayed: u64,
-    /// Those that came after a later one.
+    /// Those that came after a later one, and those of which it cannot be said any more whether they had come: these are
+    /// counted as lost, too.
     pub(crate) out_of_order: u64,
     /// Messages that could not even be written, because the connection was gone or took nothing.
     pub(crate) unsent: u64,
+    /// Messages that their sender is to be told are stored.
+    pub(crate) asked: u64,
+    /// Those of which it was told, each once.
+    pub(crate) answered: u64,
     /// How often a closed loop waited in vain, and began again.
     pub(crate) stalls: u64,
     /// Connections that ended before they were told to.
@@ -36,13 +41,17 @@ pub(crate) struct Totals {
 /// What happened in one counted span.
 #[derive(Debug)]
 pub(crate) struct Span {
+    /// Messages that were sent in it.
     pub(crate) sent: u64,
+    /// Deliveries that came in it, whenever what they are of was sent.
     pub(crate) delivered: u64,
-    /// From the time a message was meant to be sent to each recipient, in ns.
+    /// What came in it to those who do not count: in a room with a burst, or in one and slow.
+    pub(crate) aside: u64,
+    /// Of messages that were meant to be sent in it: the time from then to each recipient, in ns.
     pub(crate) latency: Times,
-    /// The same to its `sent`.
+    /// Of the same: the time to their `sent`.
     pub(crate) commits: Times,
-    /// From the time a connection was meant to be dialled to its `welcome`.
+    /// Of connections that were meant to be dialled in it: the time from then to their `welcome`.
     pub(crate) connects: Times,
 }
 
@@ -75,7 +84,7 @@ impl Default for Times {
 impl Default for Span {
     fn default() -> Self {
         let [latency, commits, connects] = Default::default();
-        Self { sent: 0, delivered: 0, latency, commits, connects }
+        Self { sent: 0, delivered: 0, aside: 0, latency, commits, connects }
     }
 }
 
@@ -83,6 +92,7 @@ impl AddAssign for Span {
     fn add_assign(&mut self, other: Self) {
         self.sent += other.sent;
         self.delivered += other.delivered;
+        self.aside += other.aside;
         for (mine, theirs) in [
             (&mut self.latency, other.latency),
             (&mut self.commits, other.commits),
@@ -117,6 +127,8 @@ impl AddAssign for Totals {
         self.strayed += other.strayed;
         self.out_of_order += other.out_of_order;
         self.unsent += other.unsent;
+        self.asked += other.asked;
+        self.answered += other.answered;
         self.stalls += other.stalls;
         for (mine, theirs) in [(&mut self.ended, other.ended), (&mut self.errors, other.errors)] {
             theirs.into_iter().for_each(|(name, count)| *mine.entry(name).or_default() += count);

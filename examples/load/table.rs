@@ -27,7 +27,11 @@ impl View<'_> {
         }
         let Some(per) = self.per() else { return };
         let _ = writeln!(text, "  per {}: {:.0} loopback bytes", self.unit(), self.loopback() / per);
+        if span.aside > 0 {
+            let _ = writeln!(text, "  {} deliveries to those who do not count", span.aside);
+        }
         if !self.args.admins.is_empty() {
+            let per = self.metrics_per().unwrap_or(per);
             let shown = |name: &str, per: f64, digits: usize| {
                 self.metric(name).map_or("unknown".to_owned(), |count| format!("{:.digits$}", count / per))
             };
@@ -68,8 +72,8 @@ impl View<'_> {
                 used.growth / 1024.0 / self.measured.connected.max(1) as f64
             );
         }
-        let servers = self.cpu_of_servers();
-        let _ = writeln!(text, "  {:12} {servers:8.2} {:14.2}", "all but load", servers * 1e6 / per);
+        let named = self.cpu_of_named();
+        let _ = writeln!(text, "  {:12} {named:8.2} {:14.2}", "all but load", named * 1e6 / per);
     }
 }
 

@@ -49,8 +49,8 @@ impl View<'_> {
         names.zip(usages).map(|(name, pair)| Used::between(name, pair)).collect()
     }
 
-    /// CPU seconds of all processes that were named, without the generator.
-    pub(crate) fn cpu_of_servers(&self) -> f64 {
+    /// CPU seconds of all processes that were named, databases too, without the generator.
+    pub(crate) fn cpu_of_named(&self) -> f64 {
         without_load(&self.used())
     }
 
@@ -60,7 +60,7 @@ impl View<'_> {
             return None;
         }
         let anyway = without_load(&self.used_in(self.first)) / seconds(self.first) * self.seconds();
-        Some((self.cpu_of_servers() - anyway) / self.measured.connected as f64)
+        Some((self.cpu_of_named() - anyway) / self.measured.connected as f64)
     }
 
     /// How much of the time of its threads the generator used.
@@ -72,6 +72,11 @@ impl View<'_> {
     /// By how much a count of the servers has grown; none where they do not show it.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         self.measured.metrics.get(name).copied()
+    }
+
+    /// By what such a count is divided.
+    pub(crate) fn metrics_per(&self) -> Option<f64> {
+        if self.span.delivered > 0 { Some(self.measured.metrics_delivered.max(1) as f64) } else { self.per() }
     }
 
     pub(crate) fn loopback(&self) -> f64 {

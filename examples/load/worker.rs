@@ -14,6 +14,7 @@ use crate::dialect::Dialect;
 use crate::dialer::Dialer;
 use crate::plan::{NewRoom, Role, Share, User};
 use crate::receipts::Receipts;
+use crate::serve::Readiness;
 use crate::socket::{Socket, Stage};
 use crate::stats::Totals;
 use crate::ticker::Ticker;
@@ -142,7 +143,10 @@ impl Worker {
             for event in &events {
                 match event.token() {
                     TICKER => self.ticker.take(),
-                    Token(socket) => self.serve(socket, event.is_writable()),
+                    Token(socket) => {
+                        let ready = Readiness { to_write: event.is_writable(), ended: event.is_read_closed() };
+                        self.serve(socket, ready);
+                    }
                 }
             }
             self.send_by_clock();
@@ -189,7 +193,7 @@ impl Worker {
             if self.users[socket].role == Role::Slow {
                 self.sockets[socket].paused = slow;
                 // What came meanwhile is not told again.
-                self.serve(socket, true);
+                self.serve(socket, Readiness { to_write: true, ended: true });
             }
         }
     }
