@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Shows as Markdown tables what benches/measure.py has written: medians over the runs, CPU split by kind of process.
 
-  docs/tables.py performance.jsonl
+  docs/tables.py performance.jsonl --scenario signal
+
+Columns of which nothing is known are left out.
 """
 
 import argparse
@@ -12,6 +14,8 @@ DELIVERIES = ("scenario", "servers", "system", "runs", "delivered/s", "servers u
               "p50 ms", "p99 ms", "max ms", "aside", "look-ups", "items", "items/message", "switches", "bytes", "generator %", "faulty")
 CONNECTIONS = ("scenario", "servers", "system", "span", "runs", "servers us", "Redis us", "PostgreSQL us", "p50 ms",
                "p99 ms", "servers KiB", "Redis KiB", "faulty")
+
+WORDS = ("scenario", "servers", "system", "span")
 
 
 def group(lines):
@@ -84,9 +88,11 @@ def connection_rows(groups):
 
 def show(head, rows):
     rows = [[str(cell) for cell in row] for row in rows]
+    known = [number for number in range(len(head)) if any(row[number] for row in rows)]
+    head, rows = [head[number] for number in known], [[row[number] for number in known] for row in rows]
     if rows:
         print("| " + " | ".join(head) + " |")
-        print("|" + "|".join("---" if number < 3 else "---:" for number in range(len(head))) + "|")
+        print("|" + "|".join("---" if name in WORDS else "---:" for name in head) + "|")
         for row in rows:
             print("| " + " | ".join(row) + " |")
         print()
@@ -95,8 +101,11 @@ def show(head, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
-    with open(parser.parse_args().file) as file:
-        groups = group(json.loads(line) for line in file if line.strip())
+    parser.add_argument("--scenario", action="append", metavar="NAME", help="which; repeated [default: all]")
+    arguments = parser.parse_args()
+    with open(arguments.file) as file:
+        lines = [json.loads(line) for line in file if line.strip()]
+    groups = group(line for line in lines if line["measured"] in (arguments.scenario or [line["measured"]]))
     show(DELIVERIES, delivery_rows(groups))
     show(CONNECTIONS, connection_rows(groups))
 
