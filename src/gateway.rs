@@ -31,7 +31,7 @@ use crate::ids::{RoomId, SessionId, Snowflakes};
 use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::protocol::{Close, MAX_FRAME_BYTES, ServerFrame};
-use crate::router::{Parts, Router};
+use crate::router::Router;
 use crate::sessions::{Seat, Session};
 use crate::store::{Comer, Stand};
 use catch_up::CatchUp;
@@ -238,11 +238,8 @@ impl Gateway {
     }
 
     fn connection(&self, socket: Socket, seat: &Seat, identity: &Identity) -> Connection {
-        let parts = self.router.parts();
-        let Parts { own, feed, store, metrics, .. } = parts;
         let session = Arc::clone(&seat.session);
-        let catch_up =
-            CatchUp::new(own.clone(), feed.clone(), store.clone(), Arc::clone(metrics), Arc::clone(&session));
+        let catch_up = CatchUp::new(self.router.parts(), self.lifecycle.clone(), Arc::clone(&session));
         let limits = Limits { ping_interval: self.config.ping_interval, queue_bytes: self.config.queue_bytes };
         let (router, auth) = (self.router.clone(), self.auth.clone());
         Connection::new(Given { socket, session, router, auth, catch_up, limits }, identity)

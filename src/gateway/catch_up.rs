@@ -1,20 +1,23 @@
 //! Where one session stands in each of its rooms, and the pages it reads from the store where it is behind.
 //!
 //! One page is fetched at a time, and the next only when the last one has been written to the socket: a slow link slows
-//! its own reading and costs no memory.
+//! its own reading and costs no more memory than that page. It is fetched by a task of its own, since it holds a
+//! connection to the database: the session may be waiting for one itself, or for a client that does not read.
 
 use std::collections::{HashMap, VecDeque};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::feed::{Arrival, Attachment, Feed, Given, Standing};
 use crate::ids::{RoomId, ServerId, UserId};
+use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::protocol::{Frame, TracePath};
+use crate::router::Parts;
 use crate::sessions::{Owed, Session};
 use crate::store::{Entry, Error, Page, Refusal, Store};
 
@@ -34,8 +37,12 @@ pub(super) enum Read {
     Departed(Option<Entry>),
 }
 
-/// The reading of a page of a room.
-type Fetch = (RoomId, Pin<Box<dyn Future<Output = Fetched> + Send>>);
+/// A page of a room that is being read, after a seq.
+struct Fetch {
+    room: RoomId,
+    after: u64,
+    told: oneshot::Receiver<Result<Read, Error>>,
+}
 
 /// The rooms of one session.
 pub(super) struct CatchUp {
@@ -43,6 +50,7 @@ pub(super) struct CatchUp {
     feed: Feed,
     store: Store,
     metrics: Arc<Metrics>,
+    lifecycle: Lifecycle,
     session: Arc<Session>,
     rooms: HashMap<RoomId, Place>,
     /// Rooms in which more is to be read, in turn.
@@ -71,9 +79,22 @@ async fn read(store: &Store, user: &UserId, room: &RoomId, after: u64) -> Result
 }
 
 impl CatchUp {
-    pub(super) fn new(own: ServerId, feed: Feed, store: Store, metrics: Arc<Metrics>, session: Arc<Session>) -> Self {
-        let (rooms, waiting) = (HashMap::new(), VecDeque::new());
-        Self { own, feed, store, metrics, session, rooms, waiting, fetch: None, owed: Vec::new(), pause: false }
+    /// Of no room yet.
+    pub(super) fn new(parts: &Parts, lifecycle: Lifecycle, session: Arc<Session>) -> Self {
+        let Parts { own, feed, store, metrics, .. } = parts;
+        Self {
+            own: own.clone(),
+            feed: feed.clone(),
+            store: store.clone(),
+            metrics: Arc::clone(metrics),
+            lifecycle,
+            session,
+            rooms: HashMap::new(),
+            waiting: VecDeque::new(),
+            fetch: None,
+            owed: Vec::new(),
+            pause: false,
+        }
     }
 
     /// Enters a room of which the client has all up to `cursor`, `head` being its latest entry.
@@ -81,7 +102,7 @@ impl CatchUp {
         // Who left and came back: to give the old place up puts the session out, so it goes before the new one comes,
         // and what is being read for it is not for this one.
         self.rooms.remove(room);
-        self.fetch.take_if(|(reading, _)| reading == room);
+        self.fetch.take_if(|fetch| fetch.room == *room);
         let attachment = self.feed.attach(&self.session, room, cursor + 1);
         let live = cursor >= head && attachment.go_live(cursor, head) == Standing::Live;
         self.rooms.insert(room.clone(), Place { attachment, behind: (!live).then_some(cursor), noted: false });
@@ -128,14 +149,12 @@ impl CatchUp {
         if self.fetch.is_none() {
             self.fetch = self.start();
         }
-        match &mut self.fetch {
-            Some((_, fetch)) => {
-                let fetched = fetch.await;
-                self.fetch = None;
-                fetched
-            }
-            None => std::future::pending().await,
-        }
+        let Some(fetch) = &mut self.fetch else { return std::future::pending().await };
+        let read = (&mut fetch.told).await;
+        let read = read.unwrap_or_else(|_| Err(Error::Unavailable("nobody reads it any more".into())));
+        let (room, after) = (fetch.room.clone(), fetch.after);
+        self.fetch = None;
+        (room, after, read)
     }
 
     /// Begins to read the next page of the next room.
@@ -146,15 +165,22 @@ impl CatchUp {
             let Some(after) = place.behind else { continue };
             place.noted = false;
             let (store, user, pause) = (self.store.clone(), self.session.user.clone(), self.pause);
+            let (mut tell, told) = oneshot::channel();
             let reading = room.clone();
-            let fetch = Box::pin(async move {
-                if pause {
-                    sleep(RETRY).await;
+            self.lifecycle.spawn("page", async move {
+                let page = async {
+                    if pause {
+                        sleep(RETRY).await;
+                    }
+                    read(&store, &user, &reading, after).await
+                };
+                tokio::select! {
+                    page = page => drop(tell.send(page)),
+                    // The session is over, or has no use for it any more.
+                    () = tell.closed() => {}
                 }
-                let read = read(&store, &user, &room, after).await;
-                (room, after, read)
             });
-            return Some((reading, fetch));
+            return Some(Fetch { room, after, told });
         }
     }
 

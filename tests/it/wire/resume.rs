@@ -56,6 +56,27 @@ async fn five_thousand_missed_messages_come_in_order_while_others_are_sent() {
 }
 
 #[tokio::test]
+async fn who_is_still_reading_what_they_missed_may_say_something() {
+    // One connection that reads: who holds it and waits for another would wait for themselves.
+    let server = Server::start(&["--database-connections=1"]).await;
+    let users: Vec<_> = (0..30).map(|index| format!("user-{index}")).collect();
+    let mut alice = Client::connect(&server, "alice").await;
+    alice.create("team", &users.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    fill(&mut alice, "team", 400, |index| json!(format!("{index:200}"))).await;
+    // So that the server has to read who is in the room, too.
+    let server = server.restart().await;
+    let comers = users.iter().map(async |user| {
+        let mut client = Client::connect_as(&server, user, json!({"cursors": {"team": 0}})).await;
+        client.send_frame(json!({"type": "signal", "room": "team", "body": 1})).await;
+        client.expect_message(|frame| frame["seq"] == 401).await;
+        client.sync().await;
+        let refused: Vec<_> = client.unexpected().filter(|frame| frame["type"] == "error").cloned().collect();
+        assert_eq!(refused, Vec::<serde_json::Value>::new(), "of {user}");
+    });
+    futures_util::future::join_all(comers).await;
+}
+
+#[tokio::test]
 async fn a_resume_that_breaks_off_goes_on_from_the_cursor() {
     let server = Server::start(&[]).await;
     let mut alice = Client::connect(&server, "alice").await;
