@@ -123,7 +123,7 @@ def is_ready(admin):
 
 
 def faults_of(line):
-    """What is not as it should be in the whole run that this line is of, in words. A generator that fails leaves no line."""
+    """What is not as it should be in the whole run that this line is of. A generator that fails leaves no line."""
     return ", ".join(f"{count} {what}" for what, count in line["faults"].items())
 
 

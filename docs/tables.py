@@ -11,10 +11,10 @@ import json
 import statistics
 
 DELIVERIES = ("scenario", "servers", "system", "runs", "delivered/s", "servers us", "Redis us", "PostgreSQL us",
-              "p50 ms", "p99 ms", "max ms", "aside", "look-ups", "items", "items/message", "switches", "bytes", "generator %", "faulty")
+              "p50 ms", "p99 ms", "max ms", "aside", "look-ups", "items", "items/message", "switches", "bytes",
+              "generator %", "faulty")
 CONNECTIONS = ("scenario", "servers", "system", "span", "runs", "servers us", "Redis us", "PostgreSQL us", "p50 ms",
                "p99 ms", "servers KiB", "Redis KiB", "faulty")
-
 WORDS = ("scenario", "servers", "system", "span")
 
 
@@ -67,7 +67,8 @@ def delivery_rows(groups):
     for (scenario, servers, system, span), lines in groups.items():
         if lines[0]["per"] == "delivery":
             name = scenario if span == "load" else f"{scenario}: {span}"
-            yield [name, servers, system, len(lines), median(lines, lambda line: line["delivered_per_s"], 0), *cpu(lines),
+            yield [name, servers, system, len(lines),
+                   median(lines, lambda line: line["delivered_per_s"], 0), *cpu(lines),
                    median(lines, time("p50"), 2), median(lines, time("p99"), 2), median(lines, time("max"), 0),
                    median(lines, lambda line: line["aside"] or None, 0),
                    median(lines, per_delivery("lookups"), 3), median(lines, per_delivery("relay_items_sent"), 3),

@@ -367,7 +367,6 @@ mod tests {
             room: None,
             seq: 1,
             id: MessageId(1),
-            at: 0,
             ..Item::new("alice".parse().unwrap(), bytes::Bytes::new(), vec!["bob".parse().unwrap()])
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use minichat::ids::MessageId;
 use minichat::peers::{Batch, Item, Numbered};
 use minichat::wire::RelayRequest;
 use prost::Message;
@@ -14,10 +13,6 @@ use prost::Message;
 fn batch(items: usize, recipients: usize) -> Batch {
     let user = |number: usize| format!("user-{number}").parse().expect("a user's name");
     let item = |id: usize| Item {
-        room: None,
-        seq: 0,
-        id: MessageId(0),
-        at: 0,
         remembered: id as u32,
         ..Item::new(user(1), Bytes::from(vec![b'x'; 180]), (0..recipients).map(user).collect())
     };

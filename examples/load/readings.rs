@@ -194,6 +194,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_child_used_is_not_forgotten_when_it_ends() {
+        let before = of_children_that_ended(std::process::id()).unwrap();
+        let count = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(std::process::Command::new("sh").args(["-c", count]).status().unwrap().success());
+        assert!(of_children_that_ended(std::process::id()).unwrap() > before);
+    }
+
+    #[test]
     fn this_process_has_used_something() {
         let sources = Sources { processes: vec![("this".into(), std::process::id())], admins: Vec::new() };
         let reading = sources.read().unwrap();

@@ -235,7 +235,9 @@ impl Worker {
             return;
         }
         if self.users[socket].role != Role::Counted {
-            self.shared.span().into_iter().for_each(|span| self.totals.span(span).aside += 1);
+            if let Some(span) = self.shared.span() {
+                self.totals.span(span).aside += 1;
+            }
             return;
         }
         self.totals.delivered += 1;

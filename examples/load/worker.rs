@@ -296,3 +296,44 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn worker(server: SocketAddr) -> Worker {
+        let manner = Manner {
+            servers: [server].into(),
+            dialect: Dialect::Minichat,
+            auth_token: None,
+            secret: None,
+            durable: false,
+            payload: 128,
+            acks: false,
+            pace: Pace::Window(1),
+            crowd_period: 0.0,
+        };
+        let user = User { name: "alice".into(), server: 0, role: Role::Counted, rooms: Vec::new() };
+        let share = Share { users: vec![user], ..Share::default() };
+        Worker::new(share, manner, Arc::default(), std::sync::mpsc::channel().1).unwrap()
+    }
+
+    #[test]
+    fn an_end_that_comes_with_the_last_bytes_is_seen() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut worker = worker(server.local_addr().unwrap());
+        worker.dial(0, 0).unwrap();
+        let (mut accepted, _) = server.accept().unwrap();
+        worker.serve(0, Readiness { to_write: true, ended: false });
+        worker.flush_dirty();
+        assert!(accepted.read(&mut [0; 1024]).unwrap() > 0);
+        accepted.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").unwrap();
+        drop(accepted);
+        worker.serve(0, Readiness { to_write: false, ended: true });
+        assert_eq!(worker.sockets[0].stage, Stage::Away);
+        assert_eq!(worker.totals.ended.keys().collect::<Vec<_>>(), ["ended by the server"]);
+    }
+}

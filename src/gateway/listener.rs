@@ -35,8 +35,8 @@ const HEADER_LIMIT: Duration = Duration::from_secs(10);
 /// How long to wait when the system gives no connection: it has run out of something that others must give back.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Opens a listener for clients: up to 4,096 of them wait to be accepted, and for each that was the system buffers up to
-/// 64 KiB, of which 16 KiB may be waiting to be sent for the first time.
+/// Opens a listener. Up to 4,096 connections wait to be accepted; of what is written to one that was accepted the system
+/// buffers up to 64 KiB, of which 16 KiB may be waiting to be sent for the first time.
 ///
 /// # Errors
 /// When the address cannot be had.
