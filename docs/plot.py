@@ -15,6 +15,8 @@ import statistics
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 130, 40, 50
+# How far apart names are at least.
+LABEL = 15
 COLOURS = ["#0b6e99", "#d9480f", "#2b8a3e", "#862e9c", "#5c940d"]
 # What is told apart by more than its colour.
 DASHES = ["", "6 4", "2 3", "8 3 2 3", "1 4"]
@@ -45,6 +47,7 @@ class Plot:
         self.step = nice_step(highest)
         self.top = math.ceil(highest / self.step) * self.step
         self.parts = []
+        self.labels = []
 
     def x(self, count):
         """The number of servers doubles, so each step is as wide as the others."""
@@ -86,12 +89,20 @@ class Plot:
             self.line(x, self.y(least), x, self.y(most), f'stroke="{colour}"')
             self.parts.append(f'<circle cx="{x:.1f}" cy="{self.y(median):.1f}" r="4" fill="{colour}"/>')
         last = points[-1]
-        self.text(self.x(last[0]) + 14, self.y(last[1]) + 4, f"{name} {last[1]:.1f}", f'fill="{colour}"')
+        self.labels.append((self.y(last[1]), self.x(last[0]) + 14, f"{name} {last[1]:.1f}", colour))
+
+    def name_systems(self):
+        """Names them where they end, from below: one that would cover the last goes above it."""
+        lowest = math.inf
+        for y, x, name, colour in sorted(self.labels, reverse=True):
+            lowest = min(y, lowest - LABEL)
+            self.text(x, lowest + 4, name, f'fill="{colour}"')
 
     def svg(self, title):
         self.axes(title)
         for index, (name, values) in enumerate(sorted(self.systems.items())):
             self.system(name, values, COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
+        self.name_systems()
         body = "\n".join(self.parts)
         return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
                 f'aria-label="{html.escape(title)}" font-family="sans-serif" font-size="13">\n'
